@@ -1,0 +1,56 @@
+//! What turns tokens into tokens: a group of ranks, or a script in tests.
+
+use crate::request::{EngineError, FinishReason, RankStatistics, Request, TokenInfo};
+
+/// Runs requests, one at a time.
+pub trait Backend: Send {
+    /// Runs `request` to its end and reports to `observer` on the way.
+    ///
+    /// Text-level matters (stop strings, UTF-8) are the engine's; the backend ends at an end-of-generation token, at
+    /// `max_tokens`, at the end of the context, or soon after the observer asks it to stop.
+    ///
+    /// # Errors
+    /// When a rank is lost or fails. The backend is then dead: every later call fails too.
+    fn generate(&mut self, request: &Request, observer: &mut dyn Observer) -> Result<Outcome, EngineError>;
+
+    /// Called now and then while nothing runs, so that a dead rank is noticed before the next request.
+    ///
+    /// # Errors
+    /// When a rank is lost.
+    fn check(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+/// What the observer wants next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// Stop: the answer is complete, or nobody listens any more.
+    Stop,
+}
+
+/// Hears what a backend does.
+pub trait Observer {
+    /// The prompt was evaluated, `cached` tokens of it from the KV cache. `tokens` is empty unless the request asked
+    /// for `prompt_logprobs`.
+    fn prompt(&mut self, tokens: Vec<TokenInfo>, cached: usize) -> Flow;
+    /// A token was drawn.
+    fn token(&mut self, token: TokenInfo) -> Flow;
+    /// Polled while the backend waits (several times a second), so that a caller that left frees the ranks.
+    fn flow(&mut self) -> Flow;
+}
+
+/// How a run of a backend ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Why it ended.
+    pub finish: FinishReason,
+    /// Milliseconds from the start to the first token (or to the end of the prompt).
+    pub prefill_ms: f64,
+    /// Milliseconds from the first token to the last.
+    pub decode_ms: f64,
+    /// How each rank spent the time.
+    pub ranks: Vec<RankStatistics>,
+}

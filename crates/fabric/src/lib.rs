@@ -1,0 +1,1 @@
+//! Links between ranks, groups, and collectives.

@@ -1,0 +1,1 @@
+//! Quantized tensor formats and the operations on them, on the CPU.

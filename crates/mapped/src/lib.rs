@@ -1,0 +1,68 @@
+//! Read-only memory maps of files, behind a safe interface.
+//!
+//! Model files are larger than memory likes and are read by every rank of a machine, so they are mapped rather than
+//! read: pages come in when touched and are shared between processes. The map itself needs one line of `unsafe`, and
+//! this crate exists so that no other crate that reads files needs any.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+/// A file that could not be mapped.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot map {path} into memory: {source}; check that it exists, is a regular file and is readable")]
+pub struct MapError {
+    /// The file asked for.
+    pub path: PathBuf,
+    /// What the operating system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Maps the whole of `path` for reading. The map lives as long as the last clone or slice of the returned bytes.
+///
+/// # Errors
+/// When the file does not exist, is not a regular file, cannot be read, or the system refuses the map.
+pub fn map_file(path: &Path) -> Result<Bytes, MapError> {
+    let failed = |source| MapError { path: path.to_owned(), source };
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+    }
+    if metadata.len() == 0 {
+        return Ok(Bytes::new());
+    }
+    // SAFETY: the map is private and read-only. Its bytes could still change, or vanish with SIGBUS, if another process
+    // truncated or rewrote the file in place while it is mapped. Ropewalk's own store never does that: it writes to a
+    // temporary name and renames. A user who overwrites a model in place while it runs breaks it, as with every
+    // program that maps its model; nothing in Rust's type system can rule that out.
+    #[allow(unsafe_code)]
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
+    Ok(Bytes::from_owner(map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_what_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, b"strands").unwrap();
+        assert_eq!(&map_file(&path).unwrap()[..], b"strands");
+        std::fs::write(&path, b"").unwrap();
+        assert!(map_file(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn names_the_path_that_failed() {
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("missing.gguf");
+        assert!(map_file(&missing).unwrap_err().to_string().contains("missing.gguf"));
+        assert!(map_file(folder.path()).unwrap_err().to_string().contains("not a regular file"));
+    }
+}

@@ -1,0 +1,2 @@
+//! A checkpoint in, a runnable shard out.
+#![forbid(unsafe_code)]

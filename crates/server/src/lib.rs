@@ -1,0 +1,2 @@
+//! The HTTP APIs that clients already speak.
+#![forbid(unsafe_code)]

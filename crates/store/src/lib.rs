@@ -1,0 +1,2 @@
+//! Model names in, local files out: downloads and the cache folder.
+#![forbid(unsafe_code)]
