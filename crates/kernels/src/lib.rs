@@ -1,1 +1,35 @@
 //! Quantized tensor formats and the operations on them, on the CPU.
+//!
+//! A [`Matrix`] holds weights in the block layout in which GGUF files store them; [`multiply`] takes [`Activations`]
+//! through one or more of them. The other operations of a transformer layer follow: [`rms_norm`], [`gate_in_place`],
+//! [`RopeAngles`], [`KvCache`] and [`attend`]. All of them run on a [`Pool`] of threads.
+//!
+//! **Invariant:** the result for one row of weights and one token depends on nothing else. Neither the number of tokens,
+//! rows or threads of a call, nor the instruction set changes a bit of it. That is why any split of a model over ranks
+//! gives exactly the tokens that one rank gives.
+
+mod activations;
+mod attention;
+mod dtype;
+mod elementwise;
+mod error;
+mod formats;
+mod kv_cache;
+mod matrix;
+mod multiply;
+mod norm;
+mod pool;
+mod rope;
+
+pub use activations::Activations;
+pub use attention::{Attention, AttentionScratch, attend};
+pub use dtype::DType;
+pub use elementwise::{Gate, add_assign, gate_in_place};
+pub use error::KernelError;
+pub use formats::dequantize;
+pub use kv_cache::{KvCache, KvType};
+pub use matrix::Matrix;
+pub use multiply::{Product, multiply};
+pub use norm::{rms_norm, rms_norm_in_place};
+pub use pool::Pool;
+pub use rope::{RopeAngles, RopeLayout};

@@ -1,0 +1,58 @@
+//! What can be wrong with the weights or sizes that a caller hands in.
+
+use crate::DType;
+
+/// Why an operation refused its input.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// The number of columns does not fill whole blocks of the format.
+    #[error("{columns} columns do not fit {dtype}, which stores blocks of {block} values; use another format for it")]
+    RowLength {
+        /// The format.
+        dtype: DType,
+        /// Columns asked for.
+        columns: usize,
+        /// Values in a block of that format.
+        block: usize,
+    },
+    /// The bytes handed in are not as many as the shape needs.
+    #[error("{dtype} data for {values} values must be {expected} bytes, but there are {found}; the file is damaged")]
+    DataLength {
+        /// The format.
+        dtype: DType,
+        /// Values in the tensor.
+        values: usize,
+        /// Bytes that this many values take.
+        expected: usize,
+        /// Bytes handed in.
+        found: usize,
+    },
+    /// The size of the tensor does not fit this machine's addresses.
+    #[error("a {dtype} tensor of {rows} rows and {columns} columns is too large for this machine's address space")]
+    TooLarge {
+        /// The format.
+        dtype: DType,
+        /// Rows asked for.
+        rows: usize,
+        /// Columns asked for.
+        columns: usize,
+    },
+    /// A pool needs one thread at least.
+    #[error("a thread pool needs at least 1 and at most {maximum} threads, not {threads}")]
+    ThreadCount {
+        /// Threads asked for.
+        threads: usize,
+        /// The most that a pool can have.
+        maximum: usize,
+    },
+    /// The system refused to start a thread.
+    #[error("cannot start worker thread {worker}: {source}; use fewer threads or raise the process limit")]
+    Spawn {
+        /// Which worker it was.
+        worker: usize,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}

@@ -1,0 +1,35 @@
+//! IQ4_XS: 256 values on the levels of IQ4_NL in 8 groups of 32, each with a 6-bit scale around 32.
+//!
+//! Bytes: scale of the scales (2), top two bits of the scales (2; group `i` in bits `2 i`), low four bits of the scales
+//! (4; groups `2 n` and `2 n + 1` in the halves of byte `n`), codes (128; 16 bytes a group, as in IQ4_NL).
+
+use super::iq4_nl::LEVELS;
+use super::{Format, half_at, split_nibble};
+
+pub(crate) struct Iq4Xs;
+
+impl Iq4Xs {
+    /// The eight group scales.
+    fn scales(block: &[u8]) -> [i8; 8] {
+        let high = u16::from_le_bytes([block[2], block[3]]);
+        std::array::from_fn(|i| {
+            let low = (block[4 + i / 2] >> (i % 2 * 4)) & 0x0f;
+            let top = ((high >> (2 * i)) & 3) as u8;
+            (low | (top << 4)).cast_signed() - 32
+        })
+    }
+}
+
+impl Format for Iq4Xs {
+    const VALUES: usize = 256;
+    const BYTES: usize = 136;
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let scale = half_at(block, 0);
+        let scales = Iq4Xs::scales(block);
+        for (i, value) in out.iter_mut().enumerate() {
+            let code = split_nibble(&block[8 + i / 32 * 16..], i % 32);
+            *value = scale * f32::from(scales[i / 32]) * f32::from(LEVELS[usize::from(code)]);
+        }
+    }
+}

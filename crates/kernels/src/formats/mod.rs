@@ -1,0 +1,133 @@
+//! One file per tensor format: its block layout, its reference dequantizer, and how the fast kernels unpack it.
+
+mod float;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+pub(crate) use float::{Bf16, F16, F32};
+pub(crate) use iq4_nl::Iq4Nl;
+pub(crate) use iq4_xs::Iq4Xs;
+pub(crate) use mxfp4::Mxfp4;
+pub(crate) use q2_k::Q2K;
+pub(crate) use q3_k::Q3K;
+pub(crate) use q4_0::Q4_0;
+pub(crate) use q4_1::Q4_1;
+pub(crate) use q4_k::Q4K;
+pub(crate) use q5_0::Q5_0;
+pub(crate) use q5_1::Q5_1;
+pub(crate) use q5_k::Q5K;
+pub(crate) use q6_k::Q6K;
+pub(crate) use q8_0::Q8_0;
+
+use crate::{DType, KernelError};
+
+/// A tensor format: how many values a block holds, how many bytes it takes, and what the bytes mean.
+pub(crate) trait Format {
+    /// Values in one block.
+    const VALUES: usize;
+    /// Bytes of one block.
+    const BYTES: usize;
+
+    /// The reference: writes the `VALUES` values that the `BYTES` bytes of `block` stand for, with the very roundings
+    /// of the Python `gguf` package.
+    fn dequantize(block: &[u8], out: &mut [f32]);
+}
+
+/// Evaluates an expression with a type alias `$format` that names the [`Format`] of a [`DType`].
+macro_rules! with_format {
+    ($dtype:expr, $format:ident => $body:expr) => {{
+        use $crate::formats as f;
+        match $dtype {
+            $crate::DType::F32 => $crate::formats::with_format!(@ f::F32, $format => $body),
+            $crate::DType::F16 => $crate::formats::with_format!(@ f::F16, $format => $body),
+            $crate::DType::BF16 => $crate::formats::with_format!(@ f::Bf16, $format => $body),
+            $crate::DType::Q4_0 => $crate::formats::with_format!(@ f::Q4_0, $format => $body),
+            $crate::DType::Q4_1 => $crate::formats::with_format!(@ f::Q4_1, $format => $body),
+            $crate::DType::Q5_0 => $crate::formats::with_format!(@ f::Q5_0, $format => $body),
+            $crate::DType::Q5_1 => $crate::formats::with_format!(@ f::Q5_1, $format => $body),
+            $crate::DType::Q8_0 => $crate::formats::with_format!(@ f::Q8_0, $format => $body),
+            $crate::DType::Q2K => $crate::formats::with_format!(@ f::Q2K, $format => $body),
+            $crate::DType::Q3K => $crate::formats::with_format!(@ f::Q3K, $format => $body),
+            $crate::DType::Q4K => $crate::formats::with_format!(@ f::Q4K, $format => $body),
+            $crate::DType::Q5K => $crate::formats::with_format!(@ f::Q5K, $format => $body),
+            $crate::DType::Q6K => $crate::formats::with_format!(@ f::Q6K, $format => $body),
+            $crate::DType::Iq4Nl => $crate::formats::with_format!(@ f::Iq4Nl, $format => $body),
+            $crate::DType::Iq4Xs => $crate::formats::with_format!(@ f::Iq4Xs, $format => $body),
+            $crate::DType::Mxfp4 => $crate::formats::with_format!(@ f::Mxfp4, $format => $body),
+        }
+    }};
+    (@ $type:ty, $format:ident => $body:expr) => {{
+        type $format = $type;
+        $body
+    }};
+}
+pub(crate) use with_format;
+
+/// Writes the values that `bytes` stand for: the plain reference that every fast kernel is tested against. It agrees
+/// bit for bit with the Python `gguf` package.
+///
+/// # Errors
+/// When `out.len()` is no multiple of the format's block, or `bytes` is not exactly as long as that many values need.
+pub fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<(), KernelError> {
+    let expected = dtype.row_bytes(out.len())?;
+    if bytes.len() != expected {
+        return Err(KernelError::DataLength { dtype, values: out.len(), expected, found: bytes.len() });
+    }
+    with_format!(dtype, F => dequantize_blocks::<F>(bytes, out));
+    Ok(())
+}
+
+fn dequantize_blocks<F: Format>(bytes: &[u8], out: &mut [f32]) {
+    for (block, values) in bytes.chunks_exact(F::BYTES).zip(out.chunks_exact_mut(F::VALUES)) {
+        F::dequantize(block, values);
+    }
+}
+
+/// The half-precision float at the two bytes from `offset` of `block`, widened.
+fn half_at(block: &[u8], offset: usize) -> f32 {
+    half::f16::from_le_bytes([block[offset], block[offset + 1]]).to_f32()
+}
+
+/// The 4-bit code of value `index` (of 32) where byte `i` of 16 holds value `i` in its low and value `i + 16` in its
+/// high half.
+fn split_nibble(codes: &[u8], index: usize) -> u8 {
+    if index < 16 { codes[index] & 0x0f } else { codes[index - 16] >> 4 }
+}
+
+/// The eight 6-bit scales and eight 6-bit minimums that Q4_K and Q5_K pack into 12 bytes: scales 0 to 3 are the low six
+/// bits of bytes 0 to 3 and minimums 0 to 3 those of bytes 4 to 7; the others have their low four bits in bytes 8 to 11
+/// (scale low, minimum high half) and their top two in the spare bits of the first eight bytes.
+fn unpack_scales_and_minimums(packed: &[u8]) -> ([u8; 8], [u8; 8]) {
+    let (mut scales, mut minimums) = ([0; 8], [0; 8]);
+    for i in 0..4 {
+        scales[i] = packed[i] & 0x3f;
+        minimums[i] = packed[i + 4] & 0x3f;
+        scales[i + 4] = (packed[i + 8] & 0x0f) | ((packed[i] >> 2) & 0x30);
+        minimums[i + 4] = (packed[i + 8] >> 4) | ((packed[i + 4] >> 2) & 0x30);
+    }
+    (scales, minimums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_lengths_are_errors() {
+        let mut out = [0.0; 32];
+        assert!(matches!(dequantize(DType::Q8_0, &[0; 33], &mut out), Err(KernelError::DataLength { .. })));
+        assert!(matches!(dequantize(DType::Q8_0, &[0; 34], &mut out[..31]), Err(KernelError::RowLength { .. })));
+        assert!(dequantize(DType::Q8_0, &[0; 34], &mut out).is_ok());
+    }
+}

@@ -1,0 +1,23 @@
+//! Q2_K: 256 values of 2 bits in 16 groups of 16, each with a 4-bit scale and a 4-bit minimum.
+//!
+//! Bytes: scales (16; scale in the low half, minimum in the high half), codes (64), scale of the scales (2), scale of
+//! the minimums (2). Values 0 to 127 lie in the first 32 code bytes, 32 at a time in bits 0-1, 2-3, 4-5, 6-7; the others
+//! likewise in the last 32.
+
+use super::{Format, half_at};
+
+pub(crate) struct Q2K;
+
+impl Format for Q2K {
+    const VALUES: usize = 256;
+    const BYTES: usize = 84;
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let (scale, minimum) = (half_at(block, 80), half_at(block, 82));
+        for (i, value) in out.iter_mut().enumerate() {
+            let packed = block[i / 16];
+            let code = (block[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2)) & 3;
+            *value = scale * f32::from(packed & 0x0f) * f32::from(code) - minimum * f32::from(packed >> 4);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Q3_K: 256 values of 3 bits around 4 in 16 groups of 16, each with a 6-bit scale around 32.
+//!
+//! Bytes: third bits (32; value `i` in bit `i / 32` of byte `i % 32`), low two bits (64, as in Q2_K), scales (12), scale
+//! of the scales (2).
+
+use super::{Format, half_at};
+
+pub(crate) struct Q3K;
+
+impl Q3K {
+    /// The sixteen 6-bit scales: low four bits in the halves of bytes 0 to 7, top two bits in bytes 8 to 11.
+    fn scales(packed: &[u8]) -> [i8; 16] {
+        std::array::from_fn(|i| {
+            let low = (packed[i % 8] >> (i / 8 * 4)) & 0x0f;
+            let high = (packed[8 + i % 4] >> (i / 4 * 2)) & 3;
+            (low | (high << 4)).cast_signed() - 32
+        })
+    }
+}
+
+impl Format for Q3K {
+    const VALUES: usize = 256;
+    const BYTES: usize = 110;
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let scale = half_at(block, 108);
+        let scales = Q3K::scales(&block[96..108]);
+        for (i, value) in out.iter_mut().enumerate() {
+            let low = (block[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2)) & 3;
+            let high = (block[i % 32] >> (i / 32)) & 1;
+            *value = scale * f32::from(scales[i / 16]) * (f32::from(low | (high << 2)) - 4.0);
+        }
+    }
+}

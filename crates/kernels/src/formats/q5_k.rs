@@ -1,0 +1,24 @@
+//! Q5_K: 256 values of 5 bits in 8 groups of 32, each with a 6-bit scale and a 6-bit minimum.
+//!
+//! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), fifth bits (32; value `i` in bit
+//! `i / 32` of byte `i % 32`), low four bits (128, as in Q4_K).
+
+use super::{Format, half_at, unpack_scales_and_minimums};
+
+pub(crate) struct Q5K;
+
+impl Format for Q5K {
+    const VALUES: usize = 256;
+    const BYTES: usize = 176;
+
+    fn dequantize(block: &[u8], out: &mut [f32]) {
+        let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
+        let (scales, minimums) = unpack_scales_and_minimums(&block[4..16]);
+        for (i, value) in out.iter_mut().enumerate() {
+            let low = (block[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4)) & 0x0f;
+            let high = (block[16 + i % 32] >> (i / 32)) & 1;
+            let code = f32::from(low | (high << 4));
+            *value = scale * f32::from(scales[i / 32]) * code - minimum * f32::from(minimums[i / 32]);
+        }
+    }
+}
