@@ -1,0 +1,317 @@
+//! Messages on several links at once.
+//!
+//! An operation first posts what it sends and receives on each link, and then drives all links until everything posted
+//! is done. As every link is served in turn, ranks that send each other more than fits on the way do not wait for each
+//! other.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::error::{Cause, FabricError, View};
+use crate::fabric::Fabric;
+use crate::layout::{Layout, PIECES};
+use crate::link::{Interest, Link, Transport};
+use crate::message::{HEADER_BYTES, Header, Kind, decode};
+use crate::timed::timespec;
+use crate::wait::{Advice, Wait};
+
+/// A rank that sleeps on a link through memory looks this often whether the other side is alive.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a rank that still has things to send sleeps on one link while others could move.
+const NAP: Duration = Duration::from_micros(200);
+/// The most sockets that are watched at once.
+const SOCKETS_MAX: usize = 64;
+
+/// A link with the state of the message that is on it in each direction.
+pub(crate) struct Peer {
+    link: Box<dyn Link>,
+    /// Messages sent so far.
+    sent: u64,
+    /// Messages received so far.
+    received: u64,
+    outgoing: Message,
+    incoming: Message,
+    expected: View,
+}
+
+/// A message that is partly done.
+struct Message {
+    header: [u8; HEADER_BYTES],
+    layout: Layout,
+    /// Bytes done and to be done, header included.
+    done: usize,
+    total: usize,
+}
+
+impl Message {
+    const NONE: Self = Self { header: [0; HEADER_BYTES], layout: Layout::EMPTY, done: 0, total: 0 };
+
+    fn is_open(&self) -> bool {
+        self.done < self.total
+    }
+}
+
+/// The buffers that an operation works on.
+pub(crate) enum Memory<'a> {
+    /// Sends from and receives into the same buffer, at different places.
+    Shared(&'a mut [u8]),
+    /// Sends from one and receives into another.
+    Apart { from: &'a [u8], to: &'a mut [u8] },
+}
+
+impl Memory<'_> {
+    fn source(&self) -> &[u8] {
+        match self {
+            Self::Shared(buffer) => buffer,
+            Self::Apart { from, .. } => from,
+        }
+    }
+
+    fn target(&mut self) -> &mut [u8] {
+        match self {
+            Self::Shared(buffer) => buffer,
+            Self::Apart { to, .. } => to,
+        }
+    }
+}
+
+impl Peer {
+    pub(crate) fn new(link: Box<dyn Link>) -> Self {
+        let expected = View { generation: 0, operation: 0, kind: None, length: None };
+        Self { link, sent: 0, received: 0, outgoing: Message::NONE, incoming: Message::NONE, expected }
+    }
+
+    pub(crate) fn transport(&self) -> Transport {
+        self.link.transport()
+    }
+
+    fn is_open(&self) -> bool {
+        self.outgoing.is_open() || self.incoming.is_open()
+    }
+
+    fn interest(&self) -> Interest {
+        Interest { receive: self.incoming.is_open(), send: self.outgoing.is_open() }
+    }
+
+    /// Sends what there is room for. True when something moved.
+    fn push(&mut self, source: &[u8]) -> Result<bool, Cause> {
+        let message = &mut self.outgoing;
+        let mut moved = false;
+        while message.is_open() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let mut count = 0;
+            if message.done < HEADER_BYTES {
+                pieces[0] = IoSlice::new(&message.header[message.done..]);
+                count = 1;
+            }
+            let position = message.done.saturating_sub(HEADER_BYTES);
+            count += message.layout.pieces(source, position, &mut pieces[count..]);
+            let taken = self.link.try_send(&pieces[..count])?;
+            if taken == 0 {
+                break;
+            }
+            message.done += taken;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Receives what has come. True when something moved.
+    ///
+    /// Header and body are received in one go. A body whose header then turns out to be wrong leaves the caller's
+    /// buffer in disorder, along with an error.
+    fn pull(&mut self, target: &mut [u8], rank: usize) -> Result<bool, FabricError> {
+        let mut moved = false;
+        while self.incoming.is_open() {
+            let Message { header, layout, done, .. } = &mut self.incoming;
+            let had_header = *done >= HEADER_BYTES;
+            let mut pieces: [IoSliceMut<'_>; PIECES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+            let mut count = 0;
+            if !had_header {
+                pieces[0] = IoSliceMut::new(&mut header[*done..]);
+                count = 1;
+            }
+            let position = done.saturating_sub(HEADER_BYTES);
+            count += layout.pieces_mut(target, position, &mut pieces[count..]);
+            let taken =
+                self.link.try_recv(&mut pieces[..count]).map_err(|cause| FabricError::PeerLost { rank, cause })?;
+            if taken == 0 {
+                break;
+            }
+            *done += taken;
+            moved = true;
+            if !had_header && *done >= HEADER_BYTES {
+                self.verify(rank)?;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn verify(&self, rank: usize) -> Result<(), FabricError> {
+        let (ours, theirs) = (self.expected, decode(&self.incoming.header));
+        let fits = View { length: ours.length.and(theirs.length), ..theirs } == ours;
+        if fits { Ok(()) } else { Err(FabricError::Mismatch { rank, ours, theirs }) }
+    }
+}
+
+impl Fabric {
+    /// Posts a message to a rank.
+    pub(crate) fn post_send(&mut self, to: usize, kind: Kind, layout: Layout) -> Result<(), FabricError> {
+        let generation = self.generation;
+        let peer = self.peer(to)?;
+        let length = layout.len();
+        let header = Header { generation, kind, operation: peer.sent, length: length as u64 }.encode();
+        peer.sent += 1;
+        peer.outgoing = Message { header, layout, done: 0, total: HEADER_BYTES + length };
+        Ok(())
+    }
+
+    /// Posts the receipt of a message of known length.
+    pub(crate) fn post_recv(&mut self, from: usize, kind: Kind, layout: Layout) -> Result<(), FabricError> {
+        self.post_header(from, kind, layout, Some(layout.len() as u64))
+    }
+
+    /// Posts the receipt of a header. [`Fabric::announced`] tells the length of what follows.
+    pub(crate) fn post_recv_header(&mut self, from: usize, kind: Kind) -> Result<(), FabricError> {
+        self.post_header(from, kind, Layout::EMPTY, None)
+    }
+
+    /// The length in the last header that was received from a rank.
+    pub(crate) fn announced(&mut self, from: usize) -> Result<u64, FabricError> {
+        Ok(decode(&self.peer(from)?.incoming.header).length.unwrap_or(0))
+    }
+
+    /// Posts the receipt of the body after a header that was received on its own.
+    pub(crate) fn post_recv_body(&mut self, from: usize, layout: Layout) -> Result<(), FabricError> {
+        let message = &mut self.peer(from)?.incoming;
+        *message = Message { header: message.header, layout, done: HEADER_BYTES, total: HEADER_BYTES + layout.len() };
+        Ok(())
+    }
+
+    fn post_header(&mut self, from: usize, kind: Kind, layout: Layout, length: Option<u64>) -> Result<(), FabricError> {
+        let generation = self.generation;
+        let peer = self.peer(from)?;
+        peer.expected = View { generation, operation: peer.received, kind: Some(kind), length };
+        peer.received += 1;
+        let total = HEADER_BYTES + layout.len();
+        peer.incoming = Message { header: [0; HEADER_BYTES], layout, done: 0, total };
+        Ok(())
+    }
+
+    fn peer(&mut self, rank: usize) -> Result<&mut Peer, FabricError> {
+        let (own, size) = (self.rank, self.peers.len());
+        self.peers
+            .get_mut(rank)
+            .and_then(Option::as_mut)
+            .ok_or_else(|| FabricError::Invalid(format!("rank {own} has no link to rank {rank} in a group of {size}")))
+    }
+
+    /// Works until everything posted is done. An error breaks the fabric.
+    pub(crate) fn drive(&mut self, mut memory: Memory<'_>) -> Result<(), FabricError> {
+        let result = self.drive_all(&mut memory);
+        if let Err(error) = &result {
+            self.broken = Some(error.clone());
+        }
+        result
+    }
+
+    fn drive_all(&mut self, memory: &mut Memory<'_>) -> Result<(), FabricError> {
+        let mut wait: Option<Wait> = None;
+        loop {
+            let (moved, open) = self.progress(memory)?;
+            if moved {
+                if let Some(wait) = wait.take() {
+                    wait.end(&mut self.patience);
+                }
+            }
+            if !open {
+                return Ok(());
+            }
+            if moved {
+                continue;
+            }
+            match wait.get_or_insert_with(Wait::start).advise(&self.patience) {
+                Advice::Poll => {}
+                Advice::Sleep(at_most) => self.sleep(at_most)?,
+                Advice::GiveUp(after) => {
+                    let rank = self.open_peers().next().map_or(self.rank, |(rank, _)| rank);
+                    return Err(FabricError::PeerLost { rank, cause: Cause::Silent(after) });
+                }
+            }
+        }
+    }
+
+    /// Moves what can be moved on all links. Returns whether something moved and whether something is left to do.
+    fn progress(&mut self, memory: &mut Memory<'_>) -> Result<(bool, bool), FabricError> {
+        let (mut moved, mut open) = (false, false);
+        let size = self.peers.len();
+        // Each rank starts with the one after it, so that not all of them write to the same one at once.
+        for rank in (self.rank + 1..size).chain(0..self.rank) {
+            let Some(peer) = self.peers[rank].as_mut().filter(|peer| peer.is_open()) else { continue };
+            if peer.outgoing.is_open() {
+                moved |= peer.push(memory.source()).map_err(|cause| FabricError::PeerLost { rank, cause })?;
+            }
+            if peer.incoming.is_open() {
+                moved |= peer.pull(memory.target(), rank)?;
+            }
+            open |= peer.is_open();
+        }
+        Ok((moved, open))
+    }
+
+    fn open_peers(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        let peers = self.peers.iter().enumerate();
+        peers.filter_map(|(rank, peer)| peer.as_ref().filter(|peer| peer.is_open()).map(|peer| (rank, peer)))
+    }
+
+    /// Sleeps until something may have moved.
+    ///
+    /// A rank that has sent everything needs all the links that are still open, so it may sleep on any one of them: the
+    /// others' data waits in the meantime. A rank that has something left to send must keep all links moving, as others
+    /// may be waiting for room, too; if it cannot watch all links at once, it takes naps.
+    fn sleep(&mut self, at_most: Duration) -> Result<(), FabricError> {
+        let sending = self.open_peers().any(|(_, peer)| peer.outgoing.is_open());
+        let by_socket = |peer: &Peer| peer.transport() == Transport::Tcp;
+        let sockets = self.open_peers().filter(|(_, peer)| by_socket(peer)).count();
+        let others = self.open_peers().count() - sockets;
+        if others == 0 {
+            return self.watch_sockets(at_most);
+        }
+        if sockets > 0 && !sending {
+            return self.watch_sockets(at_most.min(CHECK_INTERVAL));
+        }
+        let nap = if sending && sockets + others > 1 { NAP } else { CHECK_INTERVAL };
+        let sleeper = self.open_peers().find(|(_, peer)| !by_socket(peer) && (!sending || peer.outgoing.is_open()));
+        let sleeper = sleeper.or_else(|| self.open_peers().find(|(_, peer)| !by_socket(peer)));
+        let Some((rank, _)) = sleeper else { return Ok(()) };
+        let peer = self.peer(rank)?;
+        let interest = peer.interest();
+        peer.link.rest(interest, at_most.min(nap)).map_err(|cause| FabricError::PeerLost { rank, cause })?;
+        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_open()) {
+            peer.link.check();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until one of the open links' sockets is ready.
+    fn watch_sockets(&self, at_most: Duration) -> Result<(), FabricError> {
+        let mut watched: [Option<(BorrowedFd<'_>, PollFlags)>; SOCKETS_MAX] = [None; SOCKETS_MAX];
+        let mut count = 0;
+        for ((_, peer), place) in self.open_peers().zip(&mut watched) {
+            *place = Some((peer.link.socket(), peer.interest().into()));
+            count += 1;
+        }
+        let Some((first, _)) = watched[0] else { return Ok(()) };
+        let mut sockets: [PollFd<'_>; SOCKETS_MAX] = std::array::from_fn(|index| {
+            let (socket, flags) = watched[index].unwrap_or((first, PollFlags::empty()));
+            PollFd::from_borrowed_fd(socket, flags)
+        });
+        match rustix::event::poll(&mut sockets[..count], Some(&timespec(at_most))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(FabricError::io("cannot wait for other ranks", error)),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! All links of one rank.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::error::FabricError;
+use crate::exchange::Peer;
+use crate::link::{Link, Transport};
+use crate::wait::Patience;
+
+/// The links of one rank to all others of its group, and the collectives over them.
+///
+/// All ranks of a team must call the same operations on it in the same order with fitting sizes. After an error the
+/// fabric is broken: messages may be cut off in the middle, so that every later call returns the same error. The group
+/// then has to be formed anew.
+pub struct Fabric {
+    pub(crate) rank: usize,
+    pub(crate) generation: u32,
+    /// By rank; this rank's own place is empty.
+    pub(crate) peers: Vec<Option<Peer>>,
+    pub(crate) patience: Patience,
+    pub(crate) broken: Option<FabricError>,
+    /// What the other ranks contribute to a sum.
+    pub(crate) scratch: Vec<f32>,
+}
+
+impl Fabric {
+    /// The fabric of a group of one rank, which has no links. Its collectives return at once.
+    pub fn solo() -> Self {
+        Self::from_links(0, 1, vec![None])
+    }
+
+    /// A fabric of links that exist already; `links` is by rank, with nothing at the place of `rank`.
+    pub(crate) fn from_links(rank: usize, generation: u32, links: Vec<Option<Box<dyn Link>>>) -> Self {
+        let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
+        Self { rank, generation, peers, patience: Patience::default(), broken: None, scratch: Vec::new() }
+    }
+
+    /// This rank's number.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Counts the formings of the group.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// What the link to another rank is made of; `None` for this rank itself and for ranks that do not exist.
+    pub fn transport(&self, rank: usize) -> Option<Transport> {
+        self.peers.get(rank)?.as_ref().map(Peer::transport)
+    }
+
+    /// The time that this rank has spent waiting for others since [`Fabric::take_waited`].
+    pub fn waited(&self) -> Duration {
+        self.patience.waited()
+    }
+
+    /// As [`Fabric::waited`], and starts counting anew.
+    pub fn take_waited(&mut self) -> Duration {
+        self.patience.take_waited()
+    }
+
+    /// A wait in which nothing moves for this long fails. 30 seconds unless set.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.patience.deadline = deadline;
+    }
+
+    /// How long a wait keeps a core busy before it sleeps: 50 microseconds unless set. Waits that were long lately spin
+    /// less. More is faster where every thread of every rank has a core of its own; zero is best for ranks that share
+    /// cores.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.patience.set_spin(spin);
+    }
+}
+
+impl fmt::Debug for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fabric")
+            .field("rank", &self.rank)
+            .field("size", &self.size())
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}

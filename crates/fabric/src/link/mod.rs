@@ -1,0 +1,82 @@
+//! What a link between two ranks does, whatever it is made of.
+
+mod shared_memory;
+mod tcp;
+
+use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::shared_memory::{SharedFile, SharedMemoryLink};
+pub(crate) use self::tcp::TcpLink;
+use crate::error::Cause;
+
+/// What links are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Transport {
+    /// Shared memory between ranks on one host, TCP otherwise.
+    #[default]
+    Auto,
+    /// Shared memory, or an error.
+    SharedMemory,
+    /// TCP, also within a host.
+    Tcp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "any transport",
+            Self::SharedMemory => "shared memory",
+            Self::Tcp => "TCP",
+        })
+    }
+}
+
+/// What a rank waits for on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interest {
+    /// There is something to receive.
+    pub receive: bool,
+    /// There is room to send.
+    pub send: bool,
+}
+
+/// Two ordered streams of bytes between two ranks, one in each direction, with bounded room on the way.
+///
+/// The calls never block, except [`Link::rest`]. A collective works on all its links in turn, so that no two ranks wait
+/// for each other to make room.
+pub trait Link: Send {
+    /// Takes as much of `parts`, in order, as there is room for, and returns the number of bytes taken.
+    ///
+    /// # Errors
+    /// When the other side is gone. The link is of no use after that.
+    fn try_send(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, Cause>;
+
+    /// Fills `parts`, in order, with what has come, and returns the number of bytes. What came before the other side
+    /// went is received before its loss is an error.
+    ///
+    /// # Errors
+    /// As for [`Link::try_send`].
+    fn try_recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Cause>;
+
+    /// Sleeps until there may be something to do, at most for `at_most`. May wake up for no reason.
+    ///
+    /// # Errors
+    /// When the system does not let it sleep.
+    fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<(), Cause>;
+
+    /// Looks whether the other side is still there, where that does not show by itself. The result shows in the next
+    /// [`Link::try_send`] or [`Link::try_recv`].
+    fn check(&mut self);
+
+    /// A socket that is readable when there is something to receive, or when the other side has gone.
+    fn socket(&self) -> BorrowedFd<'_>;
+
+    /// What the link is made of.
+    fn transport(&self) -> Transport;
+}

@@ -1,0 +1,59 @@
+//! Groups whose ranks are threads of one process.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use crate::error::FabricError;
+use crate::fabric::Fabric;
+use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
+use crate::rendezvous::prepare;
+
+/// The fabrics of a group of `size` ranks in this process, by rank, each for a thread of its own. Needs no rendezvous
+/// and no secret. [`Transport::Auto`] is shared memory.
+///
+/// # Errors
+/// When the system has no sockets or no shared memory left.
+pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, FabricError> {
+    let mut links: Vec<Vec<Option<Box<dyn Link>>>> = (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
+    for low in 0..size {
+        for high in low + 1..size {
+            let (ours, theirs) = local_pair(transport)?;
+            links[low][high] = Some(ours);
+            links[high][low] = Some(theirs);
+        }
+    }
+    Ok(links.into_iter().enumerate().map(|(rank, links)| Fabric::from_links(rank, 1, links)).collect())
+}
+
+/// Both ends of a link.
+pub(crate) fn local_pair(transport: Transport) -> Result<(Box<dyn Link>, Box<dyn Link>), FabricError> {
+    let (acceptor, dialer) = local_sockets()?;
+    if transport == Transport::Tcp {
+        return Ok((Box::new(TcpLink::new(acceptor)), Box::new(TcpLink::new(dialer))));
+    }
+    let failed = |error| FabricError::io("cannot share memory", error);
+    let memory = SharedFile::create().map_err(failed)?;
+    let same_memory = SharedFile::open(memory.name());
+    memory.unlink();
+    let same_memory = same_memory.map_err(failed)?;
+    let ends = (SharedMemoryLink::acceptor(memory, acceptor), SharedMemoryLink::dialer(same_memory, dialer));
+    Ok((Box::new(ends.0), Box::new(ends.1)))
+}
+
+/// Two ends of a connection over loopback.
+fn local_sockets() -> Result<(TcpStream, TcpStream), FabricError> {
+    let connect = || -> std::io::Result<(TcpStream, TcpStream)> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let dialer = TcpStream::connect(listener.local_addr()?)?;
+        loop {
+            let (acceptor, from) = listener.accept()?;
+            // Anyone on this machine could have connected in between.
+            if from == dialer.local_addr()? {
+                return Ok((acceptor, dialer));
+            }
+        }
+    };
+    let (acceptor, dialer) = connect().map_err(|error| FabricError::io("cannot connect over loopback", error))?;
+    prepare(&acceptor)?;
+    prepare(&dialer)?;
+    Ok((acceptor, dialer))
+}

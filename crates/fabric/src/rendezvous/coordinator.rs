@@ -1,0 +1,279 @@
+//! The coordinator's side: waits for the ranks, numbers them, hands out jobs, and hears that all links are up.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::authentication::{Purpose, Terms, authenticate_acceptor};
+use super::control::{Control, Counterpart};
+use super::frame::{read_frame, read_json, write_frame, write_json};
+use super::reception::{Reception, Visit};
+use super::wire::{Answer, Introduction, RankAddress, Report, Welcome};
+use crate::error::{Cause, FabricError};
+use crate::secret::{Secret, hex, random_bytes};
+
+/// The most ranks that a group can have.
+pub const MAX_RANKS: usize = 256;
+/// How often a gathering looks whether it has been stopped and whether the ranks that came are still there.
+const GLANCE: Duration = Duration::from_millis(50);
+/// How long a rank may take to read its place and job, which are small.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How a group is gathered.
+pub struct RendezvousOptions {
+    /// How long the ranks may take to come, and then to connect with each other.
+    pub deadline: Duration,
+    /// Counts the formings of the group. Messages of another generation are errors.
+    pub generation: u32,
+    /// Hears what happens at the door. The same is logged with `tracing`.
+    pub observer: Option<Box<dyn FnMut(&RendezvousEvent) + Send>>,
+}
+
+impl Default for RendezvousOptions {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(60), generation: 1, observer: None }
+    }
+}
+
+/// What happens at the door.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum RendezvousEvent {
+    /// A rank has come; its number may not be known yet.
+    Arrived {
+        /// Its address.
+        from: SocketAddr,
+        /// How many have come with it.
+        present: usize,
+    },
+    /// A connection was dropped: a stranger's, or that of a rank which gave up or asked for what it cannot have.
+    Dropped {
+        /// Its address.
+        from: SocketAddr,
+        /// Why.
+        why: FabricError,
+    },
+}
+
+/// What a rank said when it came.
+#[derive(Debug, Clone)]
+pub struct Hello {
+    /// The bytes given as [`JoinOptions::hello`](super::JoinOptions::hello).
+    pub payload: Vec<u8>,
+    /// Identifies the running system that the rank is on: ranks on one host say the same.
+    pub host: String,
+    /// The address that the rank's connection came from.
+    pub address: SocketAddr,
+}
+
+/// Ends a gathering from another thread.
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<AtomicBool>);
+
+impl Stopper {
+    /// Lets [`Rendezvous::gather`] return [`FabricError::Cancelled`] soon.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn check(&self) -> Result<(), FabricError> {
+        if self.0.load(Ordering::Acquire) { Err(FabricError::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// The meeting point of a group.
+pub struct Rendezvous {
+    reception: Reception<Arrival>,
+    address: SocketAddr,
+    size: usize,
+    options: RendezvousOptions,
+    stopper: Stopper,
+}
+
+/// A rank that has introduced itself.
+struct Arrival {
+    stream: TcpStream,
+    introduction: Introduction,
+    hello: Hello,
+}
+
+impl Rendezvous {
+    /// Listens at `address` (port 0 lets the system choose) for a group of `size` ranks that know the secret.
+    ///
+    /// # Errors
+    /// When the address cannot be listened at, or the size is not in `1..=MAX_RANKS`.
+    pub fn listen(
+        address: impl ToSocketAddrs,
+        secret: &Secret,
+        size: usize,
+        options: RendezvousOptions,
+    ) -> Result<Self, FabricError> {
+        if !(1..=MAX_RANKS).contains(&size) {
+            return Err(FabricError::Invalid(format!("a group of {size} ranks; 1 to {MAX_RANKS} are possible")));
+        }
+        let failed = |error| FabricError::io("cannot listen for the ranks", error);
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let secret = secret.clone();
+        let reception = Reception::new(listener, move |stream, by| greet(stream, &secret, by))?;
+        Ok(Self { reception, address, size, options, stopper: Stopper::default() })
+    }
+
+    /// Where the ranks have to go.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends [`Rendezvous::gather`] early, such as when a rank's process could not be started.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Waits until all ranks have come, asks `job_for` for each rank's job in order of rank, and waits until all have
+    /// connected with each other. Strangers and ranks with the wrong secret are dropped and reported; they do not
+    /// disturb the others. The controls come in order of rank.
+    ///
+    /// # Errors
+    /// When ranks are missing at the deadline, a rank fails to connect with the others, or the stopper was used.
+    pub fn gather(&mut self, mut job_for: impl FnMut(usize, &Hello) -> Vec<u8>) -> Result<Vec<Control>, FabricError> {
+        let arrivals = self.await_arrivals()?;
+        let jobs: Vec<Vec<u8>> = arrivals.iter().enumerate().map(|(rank, it)| job_for(rank, &it.hello)).collect();
+        let ranks = arrivals
+            .iter()
+            .map(|it| RankAddress { host: it.introduction.host.clone(), listener: it.introduction.listener });
+        let mut welcome = Welcome {
+            rank: 0,
+            generation: self.options.generation,
+            session: hex(&random_bytes::<16>()?),
+            ranks: ranks.collect(),
+        };
+        for (rank, (arrival, job)) in arrivals.iter().zip(jobs).enumerate() {
+            welcome.rank = rank;
+            let by = Instant::now() + ANSWER_PATIENCE;
+            write_json(&arrival.stream, &Answer::Welcome(welcome.clone()), by)
+                .and_then(|()| write_frame(&arrival.stream, &job, by))
+                .map_err(|cause| FabricError::PeerLost { rank, cause })?;
+        }
+        let by = Instant::now() + self.options.deadline;
+        for (rank, arrival) in arrivals.iter().enumerate() {
+            self.await_report(rank, &arrival.stream, by)?;
+        }
+        let controls = arrivals.into_iter().enumerate();
+        Ok(controls.map(|(rank, it)| Control::new(it.stream, Counterpart::Rank(rank))).collect())
+    }
+
+    /// Waits for all ranks to come, and returns them in order of rank.
+    fn await_arrivals(&mut self) -> Result<Vec<Arrival>, FabricError> {
+        let deadline = Instant::now() + self.options.deadline;
+        let mut present: Vec<Arrival> = Vec::with_capacity(self.size);
+        while present.len() < self.size {
+            self.stopper.check()?;
+            if Instant::now() >= deadline {
+                return Err(FabricError::Timeout {
+                    what: format!("the arrival of all {} ranks ({} came)", self.size, present.len()),
+                    after: self.options.deadline,
+                });
+            }
+            let visit = self.reception.next(deadline.min(Instant::now() + GLANCE))?;
+            self.drop_departed(&mut present);
+            let Some(Visit { from, outcome }) = visit else { continue };
+            match outcome.and_then(|arrival| admit(arrival, &present, self.size)) {
+                Ok(arrival) => {
+                    present.push(arrival);
+                    self.report(&RendezvousEvent::Arrived { from, present: present.len() });
+                }
+                Err(why) => self.report(&RendezvousEvent::Dropped { from, why }),
+            }
+        }
+        Ok(in_order_of_rank(present))
+    }
+
+    /// A rank that has ended again makes room for another one.
+    fn drop_departed(&mut self, present: &mut Vec<Arrival>) {
+        for index in (0..present.len()).rev() {
+            // Ranks say nothing before they are welcomed: any sign is one of departure, or against the protocol.
+            let cause = match present[index].stream.peek(&mut [0]) {
+                Ok(0) => Cause::Closed,
+                Ok(_) => Cause::corrupt("it spoke before it was welcomed"),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+                Err(error) => error.into(),
+            };
+            let from = present.remove(index).hello.address;
+            self.report(&RendezvousEvent::Dropped {
+                from,
+                why: FabricError::Handshake { whom: from.to_string(), cause },
+            });
+        }
+    }
+
+    /// Waits for a rank to say that its links are up. Looks at the stopper in between.
+    fn await_report(&self, rank: usize, stream: &TcpStream, by: Instant) -> Result<(), FabricError> {
+        let lost = |cause| FabricError::PeerLost { rank, cause };
+        loop {
+            self.stopper.check()?;
+            let glance = by.min(Instant::now() + GLANCE);
+            if crate::timed::wait_ready(stream, rustix::event::PollFlags::IN, glance).map_err(lost)? {
+                break;
+            }
+            if Instant::now() >= by {
+                return Err(lost(Cause::Silent(self.options.deadline)));
+            }
+        }
+        match read_json(stream, Instant::now() + ANSWER_PATIENCE).map_err(lost)? {
+            Report::Up => Ok(()),
+            Report::Failed { why } => Err(FabricError::JoinFailed { rank, why }),
+        }
+    }
+
+    fn report(&mut self, event: &RendezvousEvent) {
+        match event {
+            RendezvousEvent::Arrived { from, present } => {
+                tracing::debug!("a rank came from {from}: {present} of {}", self.size);
+            }
+            RendezvousEvent::Dropped { from, why } => tracing::warn!("dropped a connection from {from}: {why}"),
+        }
+        if let Some(observer) = &mut self.options.observer {
+            observer(event);
+        }
+    }
+}
+
+/// Authenticates a visitor and hears its introduction.
+fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, FabricError> {
+    authenticate_acceptor(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
+    let address = stream.peer_addr().map_err(|error| FabricError::io("a rank vanished", error))?;
+    let broken = |cause| FabricError::Handshake { whom: address.to_string(), cause };
+    let introduction: Introduction = read_json(&stream, by).map_err(broken)?;
+    let payload = read_frame(&stream, by).map_err(broken)?;
+    let hello = Hello { payload, host: introduction.host.clone(), address };
+    Ok(Arrival { stream, introduction, hello })
+}
+
+/// Checks that the rank number which a rank asks for can be had, and tells the rank if not.
+fn admit(arrival: Arrival, present: &[Arrival], size: usize) -> Result<Arrival, FabricError> {
+    let why = match arrival.introduction.rank {
+        Some(rank) if rank >= size => format!("it wants to be rank {rank} in a group of {size}"),
+        Some(rank) if present.iter().any(|it| it.introduction.rank == Some(rank)) => {
+            format!("there is a rank {rank} already")
+        }
+        _ => return Ok(arrival),
+    };
+    let whom = arrival.hello.address.to_string();
+    // If the rank cannot be told, it will find the connection closed.
+    let _ = write_json(&arrival.stream, &Answer::Refused { why: why.clone() }, Instant::now() + ANSWER_PATIENCE);
+    Err(FabricError::Refused { whom, why })
+}
+
+/// Gives the ranks that asked for a number theirs, and the others what is left, in order of arrival.
+fn in_order_of_rank(present: Vec<Arrival>) -> Vec<Arrival> {
+    let mut places: Vec<Option<Arrival>> = present.iter().map(|_| None).collect();
+    let (asking, content): (Vec<_>, Vec<_>) = present.into_iter().partition(|it| it.introduction.rank.is_some());
+    for arrival in asking {
+        if let Some(rank) = arrival.introduction.rank {
+            places[rank] = Some(arrival);
+        }
+    }
+    let mut content = content.into_iter();
+    places.into_iter().filter_map(|place| place.or_else(|| content.next())).collect()
+}

@@ -1,0 +1,208 @@
+//! A rank's side of the rendezvous.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::authentication::{Purpose, Terms, address_of, authenticate_dialer};
+use super::control::{Control, Counterpart};
+use super::frame::{read_frame, read_json, write_frame, write_json};
+use super::host::host_identity;
+use super::pairing::{self, Party};
+use super::reception::{Reception, prepare};
+use super::wire::{Answer, Introduction, Report, Welcome};
+use crate::error::{Cause, FabricError};
+use crate::fabric::Fabric;
+use crate::link::{Link, Transport};
+use crate::secret::Secret;
+
+/// Pauses between attempts to reach a rendezvous that is not there yet.
+const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How long one attempt to connect may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a rank joins a group.
+#[derive(Debug, Clone)]
+pub struct JoinOptions {
+    /// The rank number to ask for. `None` takes any that is free.
+    pub rank: Option<usize>,
+    /// What the coordinator is to know about this rank, at most [`MAX_FRAME`](super::MAX_FRAME) bytes.
+    pub hello: Vec<u8>,
+    /// How long to try: to reach the rendezvous, to wait for the other ranks, to connect with them.
+    pub deadline: Duration,
+    /// What the links are made of.
+    pub transport: Transport,
+    /// Where the other ranks are to reach this one. `None` takes 127.0.0.1 when the rendezvous is on this machine's
+    /// loopback, else the address that this machine has towards the rendezvous.
+    pub listen: Option<IpAddr>,
+    /// The fabric's deadline for waits; see [`Fabric::set_deadline`].
+    pub wait_deadline: Duration,
+}
+
+impl Default for JoinOptions {
+    fn default() -> Self {
+        Self {
+            rank: None,
+            hello: Vec::new(),
+            deadline: Duration::from_secs(60),
+            transport: Transport::Auto,
+            listen: None,
+            wait_deadline: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A place in a group.
+#[derive(Debug)]
+pub struct Joined {
+    /// This rank's number.
+    pub rank: usize,
+    /// The number of ranks.
+    pub size: usize,
+    /// What the coordinator wants this rank to do.
+    pub job: Vec<u8>,
+    /// The channel to the coordinator.
+    pub control: Control,
+    /// The links to the other ranks.
+    pub fabric: Fabric,
+}
+
+/// Joins the group that gathers at `address`.
+///
+/// # Errors
+/// When the rendezvous cannot be reached in time, refuses this rank (wrong secret, a rank number that is taken), or a
+/// link to another rank cannot be made. The coordinator is told about the latter.
+pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions) -> Result<Joined, FabricError> {
+    let by = Instant::now() + options.deadline;
+    let stream = connect_patiently(&address, options.deadline, by)?;
+    authenticate_dialer(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
+    let listener = bind_listener(&stream, options.listen)?;
+    let lost = |cause| FabricError::CoordinatorLost { cause };
+    let host = host_identity()?;
+    let introduction = Introduction {
+        rank: options.rank,
+        host: host.clone(),
+        listener: listener.local_addr().map_err(|error| FabricError::io("cannot listen for other ranks", error))?,
+    };
+    write_json(&stream, &introduction, by).map_err(lost)?;
+    write_frame(&stream, &options.hello, by).map_err(lost)?;
+    let welcome = match read_json(&stream, by).map_err(lost)? {
+        Answer::Welcome(welcome) => welcome,
+        Answer::Refused { why } => return Err(FabricError::Refused { whom: address_of(&stream), why }),
+    };
+    let job = read_frame(&stream, by).map_err(lost)?;
+    let size = welcome.ranks.len();
+    if welcome.rank >= size {
+        return Err(lost(Cause::corrupt(format!("it made this rank {} of {size}", welcome.rank))));
+    }
+    let party = Party::new(secret.clone(), &welcome, options.transport);
+    let links = connect_ranks(&party, &welcome, listener, by);
+    let report = match &links {
+        Ok(_) => Report::Up,
+        Err(error) => Report::Failed { why: error.to_string() },
+    };
+    let reported = write_json(&stream, &report, by).map_err(lost);
+    let links = links?;
+    reported?;
+    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links);
+    fabric.set_deadline(options.wait_deadline);
+    let control = Control::new(stream, Counterpart::Coordinator);
+    Ok(Joined { rank: welcome.rank, size, job, control, fabric })
+}
+
+/// Connects to the rendezvous, which may start later than this rank.
+fn connect_patiently(address: &impl ToSocketAddrs, patience: Duration, by: Instant) -> Result<TcpStream, FabricError> {
+    let [mut pause, pause_max] = RETRY_PAUSES;
+    loop {
+        let error = match connect_once(address, by) {
+            Ok(stream) => {
+                prepare(&stream)?;
+                return Ok(stream);
+            }
+            Err(error) => error,
+        };
+        if error.kind() == ErrorKind::InvalidInput || Instant::now() + pause >= by {
+            return Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error));
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(pause_max);
+    }
+}
+
+fn connect_once(address: &impl ToSocketAddrs, by: Instant) -> Result<TcpStream, std::io::Error> {
+    let mut last = std::io::Error::new(ErrorKind::InvalidInput, "the address stands for no machine");
+    for address in address.to_socket_addrs()? {
+        let patience = by.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), CONNECT_PATIENCE);
+        match TcpStream::connect_timeout(&address, patience) {
+            // A connection to a port of one's own range can meet itself when nobody listens there.
+            Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
+                last = ErrorKind::ConnectionRefused.into();
+            }
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn bind_listener(stream: &TcpStream, wanted: Option<IpAddr>) -> Result<TcpListener, FabricError> {
+    let bind = || {
+        let address = match wanted {
+            Some(address) => address,
+            None => stream.local_addr()?.ip(),
+        };
+        TcpListener::bind(SocketAddr::new(address, 0))
+    };
+    bind().map_err(|error| FabricError::io("cannot listen for the other ranks", error))
+}
+
+/// Makes the links to all other ranks: dials the lower ones, then lets the higher ones dial.
+///
+/// Rank 0 dials nobody and so lets others in at once; rank 1 is let in by rank 0 and then lets others in, and so on:
+/// nobody waits in a circle.
+fn connect_ranks(
+    party: &Party,
+    welcome: &Welcome,
+    listener: TcpListener,
+    by: Instant,
+) -> Result<Vec<Option<Box<dyn Link>>>, FabricError> {
+    let mut links: Vec<Option<Box<dyn Link>>> = welcome.ranks.iter().map(|_| None).collect();
+    for rank in 0..welcome.rank {
+        let address = welcome.ranks[rank].listener;
+        let patience = by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let stream = TcpStream::connect_timeout(&address, patience)
+            .map_err(|error| FabricError::io(format!("cannot reach rank {rank} at {address}"), error))?;
+        prepare(&stream)?;
+        links[rank] = Some(pairing::dial(party, rank, stream, by)?);
+    }
+    let callers = {
+        let party = party.clone();
+        move |stream, until: Instant| pairing::answer(&party, stream, until)
+    };
+    let mut reception = Reception::new(listener, callers)?;
+    let mut came: BTreeMap<usize, Box<dyn Link>> = BTreeMap::new();
+    while came.len() < welcome.ranks.len() - welcome.rank - 1 {
+        let Some(visit) = reception.next(by)? else {
+            let missing = (welcome.rank + 1..welcome.ranks.len()).filter(|rank| !came.contains_key(rank));
+            return Err(FabricError::Timeout {
+                what: format!("the connection of ranks {:?} to rank {}", missing.collect::<Vec<_>>(), welcome.rank),
+                after: by.saturating_duration_since(Instant::now()),
+            });
+        };
+        match visit.outcome {
+            Ok((rank, link)) => {
+                if came.insert(rank, link).is_some() {
+                    return Err(FabricError::Invalid(format!("rank {rank} connected twice")));
+                }
+            }
+            // What a stranger does is no concern of the group; what a rank lacks shows at the deadline or by its
+            // own report.
+            Err(error) => tracing::warn!("dropped a connection from {}: {error}", visit.from),
+        }
+    }
+    for (rank, link) in came {
+        links[rank] = Some(link);
+    }
+    Ok(links)
+}

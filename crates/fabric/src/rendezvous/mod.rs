@@ -1,0 +1,17 @@
+//! How ranks find each other: at an address that the command which starts them listens on.
+
+mod authentication;
+mod control;
+mod coordinator;
+mod frame;
+mod host;
+mod join;
+mod pairing;
+mod reception;
+mod wire;
+
+pub use control::{Control, ControlReceiver, ControlSender};
+pub use coordinator::{Hello, MAX_RANKS, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
+pub use frame::MAX_FRAME;
+pub use join::{JoinOptions, Joined, join};
+pub(crate) use reception::prepare;

@@ -1,0 +1,80 @@
+//! What ranks and coordinator say to each other while a group forms. Each message is one frame of JSON; opaque bytes
+//! of the callers follow in frames of their own.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::link::Transport;
+
+/// Rank to coordinator, first. The caller's hello follows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    /// The rank number it wants, if it matters.
+    pub(crate) rank: Option<usize>,
+    /// Identifies the running system that the rank is on.
+    pub(crate) host: String,
+    /// Where the other ranks reach it.
+    pub(crate) listener: SocketAddr,
+}
+
+/// Coordinator to rank, when all have come. After a welcome the job follows.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Welcome(Welcome),
+    Refused { why: String },
+}
+
+/// A rank's place in the group.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    pub(crate) rank: usize,
+    pub(crate) generation: u32,
+    /// Distinguishes this forming of the group from all others.
+    pub(crate) session: String,
+    /// By rank.
+    pub(crate) ranks: Vec<RankAddress>,
+}
+
+/// Where a rank is found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RankAddress {
+    pub(crate) host: String,
+    pub(crate) listener: SocketAddr,
+}
+
+/// Rank to coordinator, last.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    Up,
+    Failed { why: String },
+}
+
+/// The rank that dials to the rank that accepts, first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Call {
+    pub(crate) rank: usize,
+    pub(crate) generation: u32,
+    pub(crate) transport: Transport,
+}
+
+/// The accepting rank's decision.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Offer {
+    /// Use this very connection.
+    Tcp,
+    /// Map this file.
+    SharedMemory {
+        file: String,
+    },
+    Refused {
+        why: String,
+    },
+}
+
+/// The dialing rank's answer to a file that it was offered.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Mapping {
+    Mapped,
+    Failed { why: String },
+}

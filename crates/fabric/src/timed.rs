@@ -1,0 +1,69 @@
+//! Reading and writing of non-blocking sockets with a deadline.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+
+use crate::error::Cause;
+
+/// Waits until the socket is ready or has failed. False when `by` came first.
+pub(crate) fn wait_ready(socket: &impl AsFd, flags: PollFlags, by: Instant) -> Result<bool, Cause> {
+    let mut sockets = [PollFd::new(socket, flags)];
+    loop {
+        let left = by.saturating_duration_since(Instant::now());
+        match rustix::event::poll(&mut sockets, Some(&timespec(left))) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A duration as the system's calls take it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+/// Fills `bytes`. `started` is only used to say how long the other side was silent.
+pub(crate) fn read_exact(mut stream: &TcpStream, mut bytes: &mut [u8], by: Instant) -> Result<(), Cause> {
+    let started = Instant::now();
+    while !bytes.is_empty() {
+        match stream.read(bytes) {
+            Ok(0) => return Err(Cause::Closed),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !wait_ready(stream, PollFlags::IN, by)? {
+                    return Err(Cause::Silent(started.elapsed()));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of `bytes`.
+pub(crate) fn write_all(mut stream: &TcpStream, mut bytes: &[u8], by: Instant) -> Result<(), Cause> {
+    let started = Instant::now();
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if !wait_ready(stream, PollFlags::OUT, by)? {
+                    return Err(Cause::Silent(started.elapsed()));
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
