@@ -75,6 +75,25 @@ pub enum ModelError {
         tensor: String,
     },
 
+    /// A tensor is there, but not as the model needs it.
+    #[error("{file}: tensor `{tensor}` {problem}; the file is damaged or of another architecture")]
+    BadTensor {
+        /// The file that holds the tensor.
+        file: PathBuf,
+        /// The tensor's name.
+        tensor: String,
+        /// What is wrong, as the end of a sentence that begins with the tensor.
+        problem: String,
+    },
+
+    /// The threads or buffers for computing could not be had.
+    #[error(transparent)]
+    Kernel(#[from] kernels::KernelError),
+
+    /// The ranks of a stage could not exchange their slices. What is inside is the error of whoever made the links.
+    #[error(transparent)]
+    Exchange(Box<dyn std::error::Error + Send + Sync>),
+
     /// The text cannot be turned into tokens.
     #[error("cannot tokenize: {problem}")]
     Tokenize {

@@ -1,12 +1,21 @@
 //! A checkpoint in, a runnable shard out.
 #![forbid(unsafe_code)]
 
+pub mod arch;
+mod blocks;
 pub mod chat;
 pub mod error;
 pub mod gguf;
+mod placement;
+mod shard;
+pub mod split;
 pub mod tokenizer;
+mod weights;
 
+pub use arch::Blueprint;
 pub use chat::{ChatInput, ChatTemplate};
 pub use error::ModelError;
 pub use gguf::{Gguf, Metadata, Tensor, TensorInfo};
+pub use placement::Placement;
+pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer, Utf8Stream};

@@ -1,0 +1,135 @@
+//! Architectures: what a model is made of, read from its metadata.
+//!
+//! An architecture is one short file that says which building blocks its layers use, with which sizes. It never
+//! mentions ranks, files or kernels: how tensors are split follows from the blocks, which all architectures share.
+
+mod gemma3;
+mod hyperparameters;
+mod llama;
+mod qwen2;
+mod qwen3;
+mod rope;
+
+use kernels::{Gate, RopeLayout};
+
+use self::hyperparameters::Hyperparameters;
+pub use self::rope::{Rope, RopeScaling};
+use crate::{Gguf, ModelError};
+
+/// The architectures by the name that `general.architecture` gives them.
+const ARCHITECTURES: &[(&str, fn(&Hyperparameters<'_>) -> Result<Blueprint, ModelError>)] = &[
+    ("gemma3", gemma3::blueprint),
+    ("llama", llama::blueprint),
+    ("qwen2", qwen2::blueprint),
+    ("qwen3", qwen3::blueprint),
+];
+
+/// A whole model, as a list of building blocks and their sizes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Blueprint {
+    /// Name of the architecture.
+    pub architecture: String,
+    /// Width of the hidden state.
+    pub hidden: usize,
+    /// Tokens in the vocabulary.
+    pub vocabulary: usize,
+    /// Tokens the model was trained to look back at.
+    pub context: usize,
+    /// Added to the mean square in every norm.
+    pub epsilon: f32,
+    /// Factor on the embedded tokens.
+    pub embedding_scale: f32,
+    /// The kinds of position encoding that layers refer to by index.
+    pub ropes: Vec<Rope>,
+    /// The layers in order.
+    pub layers: Vec<Layer>,
+}
+
+/// One layer: attention, then feed-forward, each with a norm before it and added to the hidden state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layer {
+    /// Its attention.
+    pub attention: Attention,
+    /// Its feed-forward network.
+    pub feed_forward: FeedForward,
+    /// Whether the results of both are normed once more before they are added.
+    pub post_norms: bool,
+}
+
+/// Self-attention with grouped queries.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; each serves `heads / kv_heads` query heads.
+    pub kv_heads: usize,
+    /// Width of a head.
+    pub head_dim: usize,
+    /// Factor on the products of queries and keys.
+    pub scale: f32,
+    /// How many of the latest positions a query sees, itself included; `None` sees all.
+    pub window: Option<usize>,
+    /// Index into [`Blueprint::ropes`].
+    pub rope: usize,
+    /// Whether queries and keys are normed per head before rotation.
+    pub query_key_norm: bool,
+}
+
+/// A gated feed-forward network: `down(act(gate(x)) * up(x))`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FeedForward {
+    /// Width between up and down.
+    pub width: usize,
+    /// The activation.
+    pub gate: Gate,
+}
+
+impl Blueprint {
+    /// Reads the blueprint of the model in `file`.
+    ///
+    /// # Errors
+    /// When the architecture is unknown, or its metadata is incomplete or contradicts itself.
+    pub fn from_gguf(file: &Gguf) -> Result<Self, ModelError> {
+        let name = file.metadata().get_str("general.architecture")?;
+        let known = ARCHITECTURES.iter().find(|(known, _)| *known == name);
+        let Some((name, blueprint)) = known else {
+            let names: Vec<&str> = ARCHITECTURES.iter().map(|(name, _)| *name).collect();
+            return Err(ModelError::Unsupported {
+                file: file.metadata().file().to_owned(),
+                what: format!("architecture `{name}`"),
+                advice: format!("supported are {}", names.join(", ")),
+            });
+        };
+        blueprint(&Hyperparameters::new(file, name))
+    }
+
+    /// KV cache bytes that one token takes over all layers, on one rank that holds the whole model.
+    pub fn kv_bytes_per_token(&self, kind: kernels::KvType) -> usize {
+        let element = match kind {
+            kernels::KvType::F32 => 4,
+            kernels::KvType::F16 => 2,
+        };
+        self.layers.iter().map(|layer| 2 * layer.attention.kv_heads * layer.attention.head_dim * element).sum()
+    }
+}
+
+/// The layers of the usual kind: all alike, one rope, SiLU, no norms after the blocks.
+fn uniform(
+    keys: &Hyperparameters<'_>,
+    layout: RopeLayout,
+    query_key_norm: bool,
+    window: Option<usize>,
+) -> Result<Blueprint, ModelError> {
+    let layers = (0..keys.layers()?).map(|index| {
+        let (heads, kv_heads, head_dim) = keys.heads(index)?;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        Ok(Layer {
+            attention: Attention { heads, kv_heads, head_dim, scale, window, rope: 0, query_key_norm },
+            feed_forward: FeedForward { width: keys.feed_forward(index)?, gate: Gate::Silu },
+            post_norms: false,
+        })
+    });
+    let layers = layers.collect::<Result<Vec<_>, ModelError>>()?;
+    let ropes = vec![keys.rope(layout)?];
+    keys.blueprint(1.0, ropes, layers)
+}

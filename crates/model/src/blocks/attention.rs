@@ -1,0 +1,156 @@
+//! Grouped-query attention (Ainslie et al., 2023) with its KV cache.
+//!
+//! A rank holds whole query heads, in any proportion, and the KV heads that these need. A KV head whose group of query
+//! heads is cut is held on both sides of the cut.
+
+use std::ops::Range;
+
+use kernels::{KvCache, KvType, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place};
+
+use super::{SplitMatrix, Step, gather, place_columns, post_norm, select, select_bias};
+use crate::arch::{Attention, Blueprint, Layer};
+use crate::placement::{Parts, Placement};
+use crate::split::kv_heads_for;
+use crate::{Gguf, ModelError};
+
+/// One layer's attention, as far as this rank holds it.
+pub(crate) struct AttentionBlock {
+    attention: Attention,
+    rope_layout: RopeLayout,
+    /// This rank's query heads.
+    heads: Range<usize>,
+    /// The KV heads that they need.
+    kv_heads: Range<usize>,
+    /// For each of this rank's query heads the index of its KV head in the cache.
+    kv_head_of: Vec<usize>,
+    /// The elements of all heads, by rank.
+    elements: Parts,
+    norm: Vec<f32>,
+    query: Projection,
+    key: Projection,
+    value: Projection,
+    query_norm: Option<Vec<f32>>,
+    key_norm: Option<Vec<f32>>,
+    output: SplitMatrix,
+    post_norm: Option<Vec<f32>>,
+    cache: KvCache,
+}
+
+/// Rows of a matrix that only this rank needs.
+struct Projection {
+    weights: Matrix,
+    bias: Option<Vec<f32>>,
+}
+
+impl Projection {
+    fn load(file: &Gguf, name: &str, columns: usize, rows: usize, own: Range<usize>) -> Result<Self, ModelError> {
+        let weights = select(file, &format!("{name}.weight"), columns, rows, own.clone())?;
+        let bias = select_bias(file, &format!("{name}.bias"), rows, own)?;
+        Ok(Self { weights, bias })
+    }
+
+    fn product<'a>(&'a self, out: &'a mut [f32]) -> Product<'a> {
+        let stride = self.weights.rows();
+        Product { weights: &self.weights, bias: self.bias.as_deref(), out, stride }
+    }
+}
+
+impl AttentionBlock {
+    pub(crate) fn load(
+        file: &Gguf,
+        blueprint: &Blueprint,
+        placement: &Placement,
+        index: usize,
+        (kv_type, context): (KvType, usize),
+    ) -> Result<Self, ModelError> {
+        let Layer { attention, post_norms, .. } = &blueprint.layers[index];
+        let (hidden, head_dim) = (blueprint.hidden, attention.head_dim);
+        let group = attention.heads / attention.kv_heads;
+        let parts = placement.heads(attention);
+        let heads = parts.own();
+        let kv_heads = kv_heads_for(&heads, group);
+        let name = |tensor: &str| format!("blk.{index}.{tensor}");
+        let elements = |heads: &Range<usize>| heads.start * head_dim..heads.end * head_dim;
+        let kv = |tensor: &str| {
+            let rows = attention.kv_heads * head_dim;
+            Projection::load(file, &name(tensor), hidden, rows, elements(&kv_heads))
+        };
+        let head_norm = |tensor: &str| {
+            attention.query_key_norm.then(|| file.vector_of(&name(tensor), head_dim)).transpose()
+        };
+        let all_elements = attention.heads * head_dim;
+        Ok(Self {
+            kv_head_of: heads.clone().map(|head| head / group - kv_heads.start).collect(),
+            elements: parts.scaled(head_dim),
+            norm: file.vector_of(&name("attn_norm.weight"), hidden)?,
+            query: Projection::load(file, &name("attn_q"), hidden, all_elements, elements(&heads))?,
+            key: kv("attn_k")?,
+            value: kv("attn_v")?,
+            query_norm: head_norm("attn_q_norm.weight")?,
+            key_norm: head_norm("attn_k_norm.weight")?,
+            output: SplitMatrix::load(file, &name("attn_output"), all_elements, placement.rows(hidden))?,
+            post_norm: post_norms.then(|| file.vector_of(&name("post_attention_norm.weight"), hidden)).transpose()?,
+            cache: KvCache::new(kv_type, context, kv_heads.len(), head_dim),
+            rope_layout: blueprint.ropes[attention.rope].layout,
+            attention: attention.clone(),
+            heads,
+            kv_heads,
+        })
+    }
+
+    pub(crate) fn weight_bytes(&self) -> usize {
+        let projections = [&self.query, &self.key, &self.value];
+        projections.iter().map(|projection| projection.weights.byte_len()).sum::<usize>() + self.output.byte_len()
+    }
+
+    /// Adds attention over the hidden state [tokens, hidden] to it.
+    pub(crate) fn forward(&mut self, step: &mut Step<'_>, hidden: &mut [f32]) -> Result<(), ModelError> {
+        let tokens = step.tokens;
+        self.attend_own_heads(step, hidden);
+        let scratch = &mut *step.scratch;
+        let heads = &mut scratch.heads[..tokens * self.elements.total()];
+        gather(step.exchange, &self.elements, tokens, heads)?;
+        scratch.activations.load(step.pool, heads, self.elements.total());
+        let mut result = std::mem::take(&mut scratch.result);
+        let added = &mut result[..hidden.len()];
+        self.output.multiply(step.pool, &scratch.activations, added);
+        let gathered = self.output.gather(step.exchange, tokens, added);
+        post_norm(step, self.post_norm.as_ref(), added);
+        add_assign(step.pool, hidden, added);
+        step.scratch.result = result;
+        gathered
+    }
+
+    /// Computes this rank's heads into their columns of the scratch's `heads`.
+    fn attend_own_heads(&mut self, step: &mut Step<'_>, hidden: &[f32]) {
+        let (pool, tokens, epsilon) = (step.pool, step.tokens, step.epsilon);
+        let head_dim = self.attention.head_dim;
+        let scratch = &mut *step.scratch;
+        let normed = &mut scratch.normed[..hidden.len()];
+        rms_norm(pool, hidden, self.norm.len(), &self.norm, epsilon, normed);
+        scratch.activations.load(pool, normed, self.norm.len());
+        let queries = &mut scratch.queries[..tokens * self.heads.len() * head_dim];
+        let keys = &mut scratch.keys[..tokens * self.kv_heads.len() * head_dim];
+        let values = &mut scratch.values[..tokens * self.kv_heads.len() * head_dim];
+        let mut products = [self.query.product(queries), self.key.product(keys), self.value.product(values)];
+        multiply(pool, &scratch.activations, &mut products);
+        if let (Some(query_norm), Some(key_norm)) = (&self.query_norm, &self.key_norm) {
+            rms_norm_in_place(pool, queries, head_dim, query_norm, epsilon);
+            rms_norm_in_place(pool, keys, head_dim, key_norm, epsilon);
+        }
+        let angles = &step.angles[self.attention.rope];
+        angles.rotate(self.rope_layout, queries, self.heads.len(), head_dim);
+        angles.rotate(self.rope_layout, keys, self.kv_heads.len(), head_dim);
+        self.cache.store(step.first_position, keys, values);
+        let shape = kernels::Attention {
+            query_heads: self.heads.len(),
+            head_dim,
+            scale: self.attention.scale,
+            window: self.attention.window,
+            kv_head_of: &self.kv_head_of,
+        };
+        let attended = &mut scratch.attended[..queries.len()];
+        attend(pool, &shape, &self.cache, queries, step.first_position, attended, &mut scratch.attention);
+        place_columns(attended, self.elements.own(), &mut scratch.heads, self.elements.total());
+    }
+}

@@ -1,0 +1,63 @@
+//! Buffers for the values between operations. They are made once, for the largest step, so that a step allocates
+//! nothing.
+
+use kernels::{Activations, AttentionScratch};
+
+use crate::ShardOptions;
+use crate::arch::Blueprint;
+
+/// The buffers. Each holds one row per token.
+pub(crate) struct Scratch {
+    /// The hidden state after a norm.
+    pub(super) normed: Vec<f32>,
+    /// The input of a product in the form that products take.
+    pub(super) activations: Activations,
+    /// This rank's queries, and after attention its results.
+    pub(super) queries: Vec<f32>,
+    pub(super) attended: Vec<f32>,
+    pub(super) keys: Vec<f32>,
+    pub(super) values: Vec<f32>,
+    /// All ranks' results of attention.
+    pub(super) heads: Vec<f32>,
+    /// This rank's columns of the feed-forward network's width.
+    pub(super) gate: Vec<f32>,
+    pub(super) up: Vec<f32>,
+    /// All ranks' columns.
+    pub(super) wide: Vec<f32>,
+    /// What a block adds to the hidden state.
+    pub(super) result: Vec<f32>,
+    pub(super) attention: AttentionScratch,
+}
+
+impl Scratch {
+    /// Buffers for the largest step of this model, whatever the split.
+    pub(crate) fn new(blueprint: &Blueprint, options: ShardOptions) -> Self {
+        let tokens = options.step_tokens;
+        let layers = &blueprint.layers;
+        let largest = |size: &dyn Fn(&crate::arch::Layer) -> usize| layers.iter().map(size).max().unwrap_or(0);
+        let heads = largest(&|layer| layer.attention.heads * layer.attention.head_dim);
+        let kv_heads = largest(&|layer| layer.attention.kv_heads * layer.attention.head_dim);
+        let wide = largest(&|layer| layer.feed_forward.width);
+        let widest = heads.max(wide).max(blueprint.hidden);
+        let rows = |width: usize| vec![0.0; tokens * width];
+        Self {
+            normed: rows(blueprint.hidden),
+            activations: Activations::new(tokens, widest),
+            queries: rows(heads),
+            attended: rows(heads),
+            keys: rows(kv_heads),
+            values: rows(kv_heads),
+            heads: rows(heads),
+            gate: rows(wide),
+            up: rows(wide),
+            wide: rows(wide),
+            result: rows(blueprint.hidden),
+            attention: AttentionScratch::new(
+                options.threads,
+                largest(&|layer| layer.attention.heads),
+                largest(&|layer| layer.attention.head_dim),
+                options.context,
+            ),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What one rank holds of a model, ready to run.
+
+use std::ops::Range;
+
+use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, multiply, rms_norm};
+
+use crate::arch::Blueprint;
+use crate::blocks::{AttentionBlock, FeedForwardBlock, Scratch, Step};
+use crate::placement::{Parts, Placement};
+use crate::{Gguf, ModelError};
+
+/// Logits are computed for this many tokens at a time: more would need much memory (a vocabulary of floats each).
+pub const LOGIT_ROWS: usize = 16;
+
+/// How the ranks of a stage exchange slices. The engine implements it over its links.
+pub trait Exchange {
+    /// Completes `buffer` [rows, width], of which this rank has filled the columns `parts[own]` of every row, with the
+    /// columns of the other ranks.
+    ///
+    /// # Errors
+    /// When a rank is lost or disagrees about what is exchanged.
+    fn all_gather(
+        &mut self,
+        rows: usize,
+        width: usize,
+        parts: &[Range<usize>],
+        buffer: &mut [f32],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+}
+
+/// The exchange of a rank that is alone in its stage.
+pub struct Alone;
+
+impl Exchange for Alone {
+    fn all_gather(
+        &mut self,
+        _: usize,
+        _: usize,
+        _: &[Range<usize>],
+        _: &mut [f32],
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Ok(())
+    }
+}
+
+/// Sizes that are the caller's choice.
+#[derive(Debug, Clone, Copy)]
+pub struct ShardOptions {
+    /// Threads that compute.
+    pub threads: usize,
+    /// Positions that the KV cache holds.
+    pub context: usize,
+    /// Most tokens in one step.
+    pub step_tokens: usize,
+    /// Type of the KV cache's elements.
+    pub kv_type: KvType,
+}
+
+/// One rank's layers, and the embedding or the head where its stage is the first or the last.
+pub struct Shard {
+    pool: Pool,
+    epsilon: f32,
+    width: usize,
+    embedding: Option<Embedding>,
+    layers: Vec<(AttentionBlock, FeedForwardBlock)>,
+    head: Option<Head>,
+    angles: Vec<RopeAngles>,
+    scratch: Scratch,
+    hidden: Vec<f32>,
+}
+
+struct Embedding {
+    table: Matrix,
+    scale: f32,
+}
+
+struct Head {
+    norm: Vec<f32>,
+    /// This rank's slice of the vocabulary.
+    weights: Matrix,
+    normed: Vec<f32>,
+    activations: Activations,
+}
+
+impl Shard {
+    /// Prepares the part of the model in `file` that `placement` names. Weights stay in the file's map.
+    ///
+    /// # Errors
+    /// When a tensor is missing or has another shape than the blueprint says, or threads cannot be started.
+    pub fn load(
+        file: &Gguf,
+        blueprint: &Blueprint,
+        placement: &Placement,
+        options: ShardOptions,
+    ) -> Result<Self, ModelError> {
+        let cache = (options.kv_type, options.context);
+        let layers = placement.layers.clone().map(|index| {
+            let attention = AttentionBlock::load(file, blueprint, placement, index, cache)?;
+            Ok((attention, FeedForwardBlock::load(file, blueprint, placement, index)?))
+        });
+        let layers = layers.collect::<Result<Vec<_>, ModelError>>()?;
+        let embedding = placement.first.then(|| Embedding::load(file, blueprint)).transpose()?;
+        let head = placement.last.then(|| Head::load(file, blueprint, placement)).transpose()?;
+        let angles = blueprint.ropes.iter().map(|rope| {
+            let (frequencies, magnitude) = rope.frequencies();
+            RopeAngles::new(frequencies, magnitude, options.step_tokens)
+        });
+        Ok(Self {
+            pool: Pool::new(options.threads)?,
+            epsilon: blueprint.epsilon,
+            width: blueprint.hidden,
+            embedding,
+            layers,
+            head,
+            angles: angles.collect(),
+            scratch: Scratch::new(blueprint, options),
+            hidden: vec![0.0; options.step_tokens * blueprint.hidden],
+        })
+    }
+
+    /// Fills the hidden state with the embedded tokens. Only on the first stage; elsewhere it does nothing.
+    pub fn embed(&mut self, tokens: &[u32]) {
+        let Some(embedding) = &self.embedding else { return };
+        for (&token, row) in tokens.iter().zip(self.hidden.chunks_exact_mut(self.width)) {
+            embedding.table.row_into(token as usize, row);
+            if embedding.scale != 1.0 {
+                row.iter_mut().for_each(|value| *value *= embedding.scale);
+            }
+        }
+    }
+
+    /// The hidden state [tokens, width], to be sent to the next stage.
+    pub fn hidden(&self, tokens: usize) -> &[f32] {
+        &self.hidden[..tokens * self.width]
+    }
+
+    /// The hidden state [tokens, width], to be received from the stage before.
+    pub fn hidden_mut(&mut self, tokens: usize) -> &mut [f32] {
+        &mut self.hidden[..tokens * self.width]
+    }
+
+    /// Runs this rank's layers over the hidden state of `tokens` tokens at `first_position` and the positions after.
+    ///
+    /// # Errors
+    /// When the exchange with other ranks fails.
+    pub fn run_layers(
+        &mut self,
+        first_position: usize,
+        tokens: usize,
+        exchange: &mut dyn Exchange,
+    ) -> Result<(), ModelError> {
+        self.angles.iter_mut().for_each(|angles| angles.prepare(first_position, tokens));
+        let hidden = &mut self.hidden[..tokens * self.width];
+        let mut step = Step {
+            pool: &self.pool,
+            exchange,
+            scratch: &mut self.scratch,
+            angles: &self.angles,
+            first_position,
+            tokens,
+            epsilon: self.epsilon,
+        };
+        for (attention, feed_forward) in &mut self.layers {
+            attention.forward(&mut step, hidden)?;
+            feed_forward.forward(&mut step, hidden)?;
+        }
+        Ok(())
+    }
+
+    /// Computes this rank's slice of the logits for the tokens `rows` of the step, at most [`LOGIT_ROWS`]: element
+    /// `token * stride + index` of `out` is the logit of the slice's `index`-th vocabulary entry. Only on the last
+    /// stage; elsewhere it does nothing.
+    pub fn logits(&mut self, rows: Range<usize>, out: &mut [f32], stride: usize) {
+        let Some(head) = &mut self.head else { return };
+        let hidden = &self.hidden[rows.start * self.width..rows.end * self.width];
+        let normed = &mut head.normed[..hidden.len()];
+        rms_norm(&self.pool, hidden, self.width, &head.norm, self.epsilon, normed);
+        head.activations.load(&self.pool, normed, self.width);
+        multiply(&self.pool, &head.activations, &mut [Product { weights: &head.weights, bias: None, out, stride }]);
+    }
+
+    /// Bytes of weights that this rank reads per token.
+    pub fn weight_bytes(&self) -> usize {
+        let layers = self.layers.iter().map(|(attention, feed)| attention.weight_bytes() + feed.weight_bytes());
+        layers.sum::<usize>() + self.head.as_ref().map_or(0, |head| head.weights.byte_len())
+    }
+}
+
+impl Embedding {
+    fn load(file: &Gguf, blueprint: &Blueprint) -> Result<Self, ModelError> {
+        let table = file.matrix("token_embd.weight", blueprint.vocabulary, blueprint.hidden)?;
+        Ok(Self { table, scale: blueprint.embedding_scale })
+    }
+}
+
+impl Head {
+    fn load(file: &Gguf, blueprint: &Blueprint, placement: &Placement) -> Result<Self, ModelError> {
+        // Without a head of its own a model uses its embedding once more.
+        let name = if file.find("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
+        let parts: Parts = placement.rows(blueprint.vocabulary);
+        Ok(Self {
+            norm: file.vector_of("output_norm.weight", blueprint.hidden)?,
+            weights: file.matrix(name, blueprint.vocabulary, blueprint.hidden)?.select_rows(parts.own()),
+            normed: vec![0.0; LOGIT_ROWS * blueprint.hidden],
+            activations: Activations::new(LOGIT_ROWS, blueprint.hidden),
+        })
+    }
+}

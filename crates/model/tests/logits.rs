@@ -1,0 +1,123 @@
+//! Each architecture against the float32 logits that the Python `transformers` library computes for the same weights.
+
+use std::path::PathBuf;
+
+use kernels::KvType;
+use model::{Alone, Blueprint, Exchange, Gguf, LOGIT_ROWS, Placement, Shard, ShardOptions};
+use serde_json::Value;
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+fn integers(value: &Value) -> Vec<u32> {
+    value.as_array().unwrap().iter().map(|number| number.as_u64().unwrap() as u32).collect()
+}
+
+/// A whole model on one rank, with a 32-bit KV cache so that only the order of additions differs from the reference.
+struct Whole {
+    shard: Shard,
+    vocabulary: usize,
+}
+
+impl Whole {
+    fn open(name: &str, threads: usize, step_tokens: usize) -> Self {
+        let file = Gguf::open(&golden(name)).unwrap();
+        let blueprint = Blueprint::from_gguf(&file).unwrap();
+        let placement = Placement::whole(blueprint.layers.len());
+        let options = ShardOptions { threads, context: 256, step_tokens, kv_type: KvType::F32 };
+        let shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
+        Self { shard, vocabulary: blueprint.vocabulary }
+    }
+
+    /// The logits of every token [tokens, vocabulary], evaluated in chunks of `chunk` tokens.
+    fn logits(&mut self, tokens: &[u32], chunk: usize) -> Vec<f32> {
+        let mut all = Vec::new();
+        for (index, tokens) in tokens.chunks(chunk).enumerate() {
+            self.shard.embed(tokens);
+            self.shard.run_layers(index * chunk, tokens.len(), &mut Alone as &mut dyn Exchange).unwrap();
+            for start in (0..tokens.len()).step_by(LOGIT_ROWS) {
+                let rows = start..(start + LOGIT_ROWS).min(tokens.len());
+                let mut logits = vec![0.0; rows.len() * self.vocabulary];
+                self.shard.logits(rows, &mut logits, self.vocabulary);
+                all.extend(logits);
+            }
+        }
+        all
+    }
+}
+
+/// Compares every recorded logit; the error is relative to the largest logit of the row.
+fn check(name: &str) {
+    let index: Value = serde_json::from_slice(&std::fs::read(golden(&format!("{name}.json"))).unwrap()).unwrap();
+    let bytes = std::fs::read(golden(&format!("{name}.logits.bin"))).unwrap();
+    let recorded: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let mut model = Whole::open(&format!("{name}.gguf"), 2, 128);
+    let width = model.vocabulary;
+    let mut worst: f32 = 0.0;
+    for prompt in index["prompts"].as_array().unwrap() {
+        let tokens = integers(&prompt["tokens"]);
+        let logits = model.logits(&tokens, 128);
+        let first = prompt["first_row"].as_u64().unwrap() as usize;
+        for (row, position) in (first..).zip(integers(&prompt["positions"])) {
+            let expected = &recorded[row * width..(row + 1) * width];
+            let found = &logits[position as usize * width..(position as usize + 1) * width];
+            let largest = expected.iter().fold(0.0_f32, |largest, logit| largest.max(logit.abs()));
+            let difference = expected.iter().zip(found).fold(0.0_f32, |worst, (a, b)| worst.max((a - b).abs()));
+            worst = worst.max(difference / largest);
+        }
+    }
+    println!("{name}: largest relative error {worst:.2e}");
+    assert!(worst < 1e-3, "{name}: relative error {worst}");
+}
+
+/// The greedy continuation, one token at a time, equals the recorded one.
+fn check_greedy(name: &str) {
+    let index: Value = serde_json::from_slice(&std::fs::read(golden(&format!("{name}.json"))).unwrap()).unwrap();
+    let mut tokens = integers(&index["greedy"]["prompt"]);
+    let expected = integers(&index["greedy"]["tokens"]);
+    let mut model = Whole::open(&format!("{name}.gguf"), 1, 64);
+    let mut logits = model.logits(&tokens, 64);
+    for &next in &expected {
+        let last = &logits[logits.len() - model.vocabulary..];
+        let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap() as u32;
+        assert_eq!(best, next, "{name}: token {} of the continuation", tokens.len());
+        let position = tokens.len();
+        tokens.push(best);
+        model.shard.embed(&[best]);
+        model.shard.run_layers(position, 1, &mut Alone).unwrap();
+        logits = vec![0.0; model.vocabulary];
+        model.shard.logits(0..1, &mut logits, model.vocabulary);
+    }
+}
+
+macro_rules! architectures {
+    ($($test:ident: $name:literal,)*) => {$(
+        #[test]
+        fn $test() {
+            check($name);
+            check_greedy($name);
+        }
+    )*};
+}
+
+architectures! {
+    llama: "tiny-llama",
+    llama_with_rope_factors: "tiny-llama3",
+    mistral: "tiny-mistral",
+    qwen2: "tiny-qwen2",
+    qwen3: "tiny-qwen3",
+    gemma3: "tiny-gemma3",
+}
+
+/// Splitting the prompt into chunks of any size, and the work over threads, changes no bit.
+#[test]
+fn chunks_and_threads_change_no_bit() {
+    let tokens: Vec<u32> = (0..70).map(|token| token * 37 % 288).collect();
+    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf"] {
+        let whole = Whole::open(name, 1, 128).logits(&tokens, 128);
+        for (threads, chunk) in [(2, 128), (1, 1), (2, 7), (3, 64)] {
+            assert!(Whole::open(name, threads, 128).logits(&tokens, chunk) == whole, "{name} {threads} {chunk}");
+        }
+    }
+}
