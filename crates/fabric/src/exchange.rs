@@ -22,6 +22,9 @@ use crate::wait::{Advice, Wait};
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a rank that still has things to send sleeps on one link while others could move.
 const NAP: Duration = Duration::from_micros(200);
+/// The bytes that are moved in one direction of a link before the next one has its turn. What both ranks of a pair
+/// exchange at the same time so stays in their caches.
+const TURN_BYTES: usize = 64 << 10;
 /// The most sockets that are watched at once.
 const SOCKETS_MAX: usize = 64;
 
@@ -99,8 +102,8 @@ impl Peer {
     /// Sends what there is room for. True when something moved.
     fn push(&mut self, source: &[u8]) -> Result<bool, Cause> {
         let message = &mut self.outgoing;
-        let mut moved = false;
-        while message.is_open() {
+        let before = message.done;
+        while message.is_open() && message.done - before < TURN_BYTES {
             let mut pieces = [IoSlice::new(&[]); PIECES];
             let mut count = 0;
             if message.done < HEADER_BYTES {
@@ -114,9 +117,8 @@ impl Peer {
                 break;
             }
             message.done += taken;
-            moved = true;
         }
-        Ok(moved)
+        Ok(message.done > before)
     }
 
     /// Receives what has come. True when something moved.
@@ -124,8 +126,8 @@ impl Peer {
     /// Header and body are received in one go. A body whose header then turns out to be wrong leaves the caller's
     /// buffer in disorder, along with an error.
     fn pull(&mut self, target: &mut [u8], rank: usize) -> Result<bool, FabricError> {
-        let mut moved = false;
-        while self.incoming.is_open() {
+        let before = self.incoming.done;
+        while self.incoming.is_open() && self.incoming.done - before < TURN_BYTES {
             let Message { header, layout, done, .. } = &mut self.incoming;
             let had_header = *done >= HEADER_BYTES;
             let mut pieces: [IoSliceMut<'_>; PIECES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
@@ -142,12 +144,11 @@ impl Peer {
                 break;
             }
             *done += taken;
-            moved = true;
             if !had_header && *done >= HEADER_BYTES {
                 self.verify(rank)?;
             }
         }
-        Ok(moved)
+        Ok(self.incoming.done > before)
     }
 
     fn verify(&self, rank: usize) -> Result<(), FabricError> {
@@ -222,10 +223,8 @@ impl Fabric {
         let mut wait: Option<Wait> = None;
         loop {
             let (moved, open) = self.progress(memory)?;
-            if moved {
-                if let Some(wait) = wait.take() {
-                    wait.end(&mut self.patience);
-                }
+            if moved && let Some(wait) = wait.take() {
+                wait.end(&mut self.patience);
             }
             if !open {
                 return Ok(());
@@ -289,9 +288,11 @@ impl Fabric {
         let Some((rank, _)) = sleeper else { return Ok(()) };
         let peer = self.peer(rank)?;
         let interest = peer.interest();
-        peer.link.rest(interest, at_most.min(nap)).map_err(|cause| FabricError::PeerLost { rank, cause })?;
-        for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_open()) {
-            peer.link.check();
+        let lost = |cause| FabricError::PeerLost { rank, cause };
+        if !peer.link.rest(interest, at_most.min(nap)).map_err(lost)? {
+            for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_open()) {
+                peer.link.check();
+            }
         }
         Ok(())
     }

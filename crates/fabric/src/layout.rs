@@ -64,7 +64,9 @@ impl Layout {
     /// Start and length in the buffer of each piece from byte `position` of the message on.
     fn spans(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Self { start, bytes, rows, stride } = *self;
-        let (row, skip) = if bytes == 0 { (rows, 0) } else { (position / bytes, position % bytes) };
+        // Pieces without bytes are none.
+        let row = position.checked_div(bytes).unwrap_or(rows);
+        let skip = position.checked_rem(bytes).unwrap_or(0);
         (row..rows).enumerate().map(move |(index, row)| {
             let skip = if index == 0 { skip } else { 0 };
             (start + row * stride + skip, bytes - skip)

@@ -33,7 +33,7 @@ pub use link::{Interest, Link, Transport};
 pub use local::local_group;
 pub use message::{Kind, MAX_MESSAGE};
 pub use rendezvous::{
-    Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Rendezvous,
+    Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Observer, Rendezvous,
     RendezvousEvent, RendezvousOptions, Stopper, join,
 };
 pub use secret::Secret;

@@ -7,25 +7,34 @@ use crate::fabric::Fabric;
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
 use crate::rendezvous::prepare;
 
+/// One rank's links, by rank.
+type Links = Vec<Option<Box<dyn Link>>>;
+/// Both ends of a link.
+type Pair = (Box<dyn Link>, Box<dyn Link>);
+
 /// The fabrics of a group of `size` ranks in this process, by rank, each for a thread of its own. Needs no rendezvous
 /// and no secret. [`Transport::Auto`] is shared memory.
 ///
 /// # Errors
 /// When the system has no sockets or no shared memory left.
 pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, FabricError> {
-    let mut links: Vec<Vec<Option<Box<dyn Link>>>> = (0..size).map(|_| (0..size).map(|_| None).collect()).collect();
-    for low in 0..size {
-        for high in low + 1..size {
-            let (ours, theirs) = local_pair(transport)?;
-            links[low][high] = Some(ours);
-            links[high][low] = Some(theirs);
+    // Rank by rank, each link is made with all lower ranks, whose rows so fill up in order.
+    let mut links: Vec<Links> = Vec::with_capacity(size);
+    for _ in 0..size {
+        let mut row: Links = Vec::with_capacity(size);
+        for lower in &mut links {
+            let (theirs, ours) = local_pair(transport)?;
+            lower.push(Some(theirs));
+            row.push(Some(ours));
         }
+        row.push(None);
+        links.push(row);
     }
     Ok(links.into_iter().enumerate().map(|(rank, links)| Fabric::from_links(rank, 1, links)).collect())
 }
 
-/// Both ends of a link.
-pub(crate) fn local_pair(transport: Transport) -> Result<(Box<dyn Link>, Box<dyn Link>), FabricError> {
+/// A link between two threads of this process.
+pub(crate) fn local_pair(transport: Transport) -> Result<Pair, FabricError> {
     let (acceptor, dialer) = local_sockets()?;
     if transport == Transport::Tcp {
         return Ok((Box::new(TcpLink::new(acceptor)), Box::new(TcpLink::new(dialer))));

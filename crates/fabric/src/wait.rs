@@ -69,7 +69,7 @@ impl Wait {
     pub(crate) fn advise(&mut self, patience: &Patience) -> Advice {
         if self.spinning {
             self.polls += 1;
-            if self.polls % POLLS_PER_LOOK != 0 {
+            if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
                 std::hint::spin_loop();
                 return Advice::Poll;
             }

@@ -75,5 +75,6 @@ fn groups_form() {
     for size in [1, 2, 3, 5] {
         check_group(size, Transport::Tcp);
         check_group(size, Transport::Auto);
+        check_group(size, Transport::SharedMemory);
     }
 }

@@ -1,5 +1,6 @@
 //! What a link between two ranks does, whatever it is made of.
 
+mod shared_file;
 mod shared_memory;
 mod tcp;
 
@@ -10,7 +11,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::shared_memory::{SharedFile, SharedMemoryLink};
+pub(crate) use self::shared_file::SharedFile;
+pub(crate) use self::shared_memory::SharedMemoryLink;
 pub(crate) use self::tcp::TcpLink;
 use crate::error::Cause;
 
@@ -64,11 +66,11 @@ pub trait Link: Send {
     /// As for [`Link::try_send`].
     fn try_recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Cause>;
 
-    /// Sleeps until there may be something to do, at most for `at_most`. May wake up for no reason.
+    /// Sleeps until there may be something to do, at most for `at_most`. May wake up for no reason; false then.
     ///
     /// # Errors
     /// When the system does not let it sleep.
-    fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<(), Cause>;
+    fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause>;
 
     /// Looks whether the other side is still there, where that does not show by itself. The result shows in the next
     /// [`Link::try_send`] or [`Link::try_recv`].

@@ -40,8 +40,8 @@ impl Link for TcpLink {
         }
     }
 
-    fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<(), Cause> {
-        wait_ready(&self.stream, interest.into(), Instant::now() + at_most).map(|_| ())
+    fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
+        wait_ready(&self.stream, interest.into(), Instant::now() + at_most)
     }
 
     fn check(&mut self) {}

@@ -20,6 +20,9 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// How long a rank may take to read its place and job, which are small.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
+/// What [`RendezvousOptions::observer`] takes.
+pub type Observer = Box<dyn FnMut(&RendezvousEvent) + Send>;
+
 /// How a group is gathered.
 pub struct RendezvousOptions {
     /// How long the ranks may take to come, and then to connect with each other.
@@ -27,7 +30,7 @@ pub struct RendezvousOptions {
     /// Counts the formings of the group. Messages of another generation are errors.
     pub generation: u32,
     /// Hears what happens at the door. The same is logged with `tracing`.
-    pub observer: Option<Box<dyn FnMut(&RendezvousEvent) + Send>>,
+    pub observer: Option<Observer>,
 }
 
 impl Default for RendezvousOptions {

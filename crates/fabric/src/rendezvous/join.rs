@@ -22,6 +22,9 @@ const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_m
 /// How long one attempt to connect may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
+/// One rank's links, by rank.
+type Links = Vec<Option<Box<dyn Link>>>;
+
 /// How a rank joins a group.
 #[derive(Debug, Clone)]
 pub struct JoinOptions {
@@ -161,21 +164,29 @@ fn bind_listener(stream: &TcpStream, wanted: Option<IpAddr>) -> Result<TcpListen
 ///
 /// Rank 0 dials nobody and so lets others in at once; rank 1 is let in by rank 0 and then lets others in, and so on:
 /// nobody waits in a circle.
-fn connect_ranks(
-    party: &Party,
-    welcome: &Welcome,
-    listener: TcpListener,
-    by: Instant,
-) -> Result<Vec<Option<Box<dyn Link>>>, FabricError> {
-    let mut links: Vec<Option<Box<dyn Link>>> = welcome.ranks.iter().map(|_| None).collect();
-    for rank in 0..welcome.rank {
-        let address = welcome.ranks[rank].listener;
+fn connect_ranks(party: &Party, welcome: &Welcome, listener: TcpListener, by: Instant) -> Result<Links, FabricError> {
+    let mut links: Links = Vec::with_capacity(welcome.ranks.len());
+    for (rank, peer) in welcome.ranks[..welcome.rank].iter().enumerate() {
+        let address = peer.listener;
         let patience = by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         let stream = TcpStream::connect_timeout(&address, patience)
             .map_err(|error| FabricError::io(format!("cannot reach rank {rank} at {address}"), error))?;
         prepare(&stream)?;
-        links[rank] = Some(pairing::dial(party, rank, stream, by)?);
+        links.push(Some(pairing::dial(party, rank, stream, by)?));
     }
+    links.push(None);
+    links.extend(receive_callers(party, welcome, listener, by)?.into_values().map(Some));
+    Ok(links)
+}
+
+/// Lets all higher ranks in.
+fn receive_callers(
+    party: &Party,
+    welcome: &Welcome,
+    listener: TcpListener,
+    by: Instant,
+) -> Result<BTreeMap<usize, Box<dyn Link>>, FabricError> {
+    let started = Instant::now();
     let callers = {
         let party = party.clone();
         move |stream, until: Instant| pairing::answer(&party, stream, until)
@@ -187,7 +198,7 @@ fn connect_ranks(
             let missing = (welcome.rank + 1..welcome.ranks.len()).filter(|rank| !came.contains_key(rank));
             return Err(FabricError::Timeout {
                 what: format!("the connection of ranks {:?} to rank {}", missing.collect::<Vec<_>>(), welcome.rank),
-                after: by.saturating_duration_since(Instant::now()),
+                after: started.elapsed(),
             });
         };
         match visit.outcome {
@@ -201,8 +212,5 @@ fn connect_ranks(
             Err(error) => tracing::warn!("dropped a connection from {}: {error}", visit.from),
         }
     }
-    for (rank, link) in came {
-        links[rank] = Some(link);
-    }
-    Ok(links)
+    Ok(came)
 }

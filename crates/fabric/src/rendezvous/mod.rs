@@ -11,7 +11,7 @@ mod reception;
 mod wire;
 
 pub use control::{Control, ControlReceiver, ControlSender};
-pub use coordinator::{Hello, MAX_RANKS, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
+pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
 pub use frame::MAX_FRAME;
 pub use join::{JoinOptions, Joined, join};
 pub(crate) use reception::prepare;
