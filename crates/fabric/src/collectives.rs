@@ -168,7 +168,7 @@ impl Fabric {
         self.drive(Memory::Shared(&mut []))
     }
 
-    fn check_usable(&self) -> Result<(), FabricError> {
+    pub(crate) fn check_usable(&self) -> Result<(), FabricError> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 

@@ -210,6 +210,39 @@ impl Fabric {
             .ok_or_else(|| FabricError::Invalid(format!("rank {own} has no link to rank {rank} in a group of {size}")))
     }
 
+    /// Waits until a message has begun to come from a rank. False when none has within `timeout`, which is no error: a
+    /// rank with nothing to do may so wait for as long as it likes. Does not count as waiting in [`Fabric::waited`].
+    ///
+    /// # Errors
+    /// [`FabricError::PeerLost`] when that rank is gone.
+    pub fn wait_for(&mut self, from: usize, timeout: Duration) -> Result<bool, FabricError> {
+        self.check_usable()?;
+        let result = self.await_message(from, timeout);
+        if let Err(error @ FabricError::PeerLost { .. }) = &result {
+            self.broken = Some(error.clone());
+        }
+        result
+    }
+
+    fn await_message(&mut self, from: usize, timeout: Duration) -> Result<bool, FabricError> {
+        let lost = |cause| FabricError::PeerLost { rank: from, cause };
+        let mut wait = Wait::start();
+        while !self.peer(from)?.link.is_readable().map_err(lost)? {
+            match wait.advise(&self.patience, timeout) {
+                Advice::Poll => {}
+                Advice::Sleep(at_most) => {
+                    let link = &mut self.peer(from)?.link;
+                    let interest = Interest { receive: true, send: false };
+                    if !link.rest(interest, at_most.min(CHECK_INTERVAL)).map_err(lost)? {
+                        link.check();
+                    }
+                }
+                Advice::GiveUp(_) => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
     /// Works until everything posted is done. An error breaks the fabric.
     pub(crate) fn drive(&mut self, mut memory: Memory<'_>) -> Result<(), FabricError> {
         let result = self.drive_all(&mut memory);
@@ -232,7 +265,7 @@ impl Fabric {
             if moved {
                 continue;
             }
-            match wait.get_or_insert_with(Wait::start).advise(&self.patience) {
+            match wait.get_or_insert_with(Wait::start).advise(&self.patience, self.patience.deadline) {
                 Advice::Poll => {}
                 Advice::Sleep(at_most) => self.sleep(at_most)?,
                 Advice::GiveUp(after) => {

@@ -8,6 +8,9 @@ use crate::exchange::Peer;
 use crate::link::{Link, Transport};
 use crate::wait::Patience;
 
+/// One rank's links, by rank.
+pub(crate) type Links = Vec<Option<Box<dyn Link>>>;
+
 /// The links of one rank to all others of its group, and the collectives over them.
 ///
 /// All ranks of a team must call the same operations on it in the same order with fitting sizes. After an error the
@@ -27,13 +30,15 @@ pub struct Fabric {
 impl Fabric {
     /// The fabric of a group of one rank, which has no links. Its collectives return at once.
     pub fn solo() -> Self {
-        Self::from_links(0, 1, vec![None])
+        Self::from_links(0, 1, vec![None], 1)
     }
 
-    /// A fabric of links that exist already; `links` is by rank, with nothing at the place of `rank`.
-    pub(crate) fn from_links(rank: usize, generation: u32, links: Vec<Option<Box<dyn Link>>>) -> Self {
+    /// A fabric of links that exist already; `links` is by rank, with nothing at the place of `rank`. `neighbours`
+    /// counts the ranks on this host, this one included.
+    pub(crate) fn from_links(rank: usize, generation: u32, links: Links, neighbours: usize) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
-        Self { rank, generation, peers, patience: Patience::default(), broken: None, scratch: Vec::new() }
+        Self { rank, generation, peers, patience: Patience::new(neighbours > cores), broken: None, scratch: Vec::new() }
     }
 
     /// This rank's number.
@@ -71,11 +76,16 @@ impl Fabric {
         self.patience.deadline = deadline;
     }
 
-    /// How long a wait keeps a core busy before it sleeps: 50 microseconds unless set. Waits that were long lately spin
-    /// less. More is faster where every thread of every rank has a core of its own; zero is best for ranks that share
-    /// cores.
+    /// How long a wait keeps looking before it sleeps: 50 microseconds unless set. More is faster where every thread of
+    /// every rank has a core of its own; zero lets others run at once.
     pub fn set_spin(&mut self, spin: Duration) {
         self.patience.set_spin(spin);
+    }
+
+    /// Whether the threads of the ranks on this host have to share cores, so that a waiting rank should offer its core
+    /// to others. Assumed, unless set, when there are more ranks on this host than cores.
+    pub fn set_crowded(&mut self, crowded: bool) {
+        self.patience.set_crowded(crowded);
     }
 }
 

@@ -3,12 +3,10 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use crate::error::FabricError;
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Links};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
 use crate::rendezvous::prepare;
 
-/// One rank's links, by rank.
-type Links = Vec<Option<Box<dyn Link>>>;
 /// Both ends of a link.
 type Pair = (Box<dyn Link>, Box<dyn Link>);
 
@@ -30,7 +28,7 @@ pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, Fab
         row.push(None);
         links.push(row);
     }
-    Ok(links.into_iter().enumerate().map(|(rank, links)| Fabric::from_links(rank, 1, links)).collect())
+    Ok(links.into_iter().enumerate().map(|(rank, links)| Fabric::from_links(rank, 1, links, size)).collect())
 }
 
 /// A link between two threads of this process.

@@ -78,6 +78,11 @@ impl Secret {
         write().map_err(|error| FabricError::io(format!("cannot write the secret file {}", path.display()), error))
     }
 
+    /// The secret itself, for handing it to a child process over a pipe. Never print or log it.
+    pub fn expose(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// A keyed digest that is still to be fed.
     pub(crate) fn keyed_digest(&self) -> Hmac<Sha256> {
         // HMAC takes keys of any length, so that the error cannot occur; an empty key would only make proofs fail.

@@ -31,7 +31,7 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Fills `bytes`. `started` is only used to say how long the other side was silent.
+/// Fills `bytes`.
 pub(crate) fn read_exact(mut stream: &TcpStream, mut bytes: &mut [u8], by: Instant) -> Result<(), Cause> {
     let started = Instant::now();
     while !bytes.is_empty() {

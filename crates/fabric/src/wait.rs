@@ -1,37 +1,45 @@
-//! How long to spin, when to sleep, and when to give up.
+//! How long to spin, when to let go of the core, when to sleep, and when to give up.
 
 use std::time::{Duration, Instant};
 
-/// A wait is this many polls long before the clock is looked at again.
+/// A rank that spins polls this often before it looks at the clock again.
 const POLLS_PER_LOOK: u32 = 16;
 /// After this many long waits in a row, waits hardly spin at all.
 const LONG_WAITS_MAX: u32 = 5;
+/// How long a rank spins that has to share its core.
+const CROWDED_SPIN: Duration = Duration::from_micros(1);
 
 /// The habits of a rank that waits.
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) deadline: Duration,
+    /// How long a wait goes on before it sleeps.
     spin: Duration,
+    /// Whether the ranks of this host have to share cores.
+    crowded: bool,
     /// Waits in a row, up to [`LONG_WAITS_MAX`], that took longer than `spin`.
     long_waits: u32,
     waited: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Self {
+impl Patience {
+    pub(crate) fn new(crowded: bool) -> Self {
         Self {
             deadline: Duration::from_secs(30),
             spin: Duration::from_micros(50),
+            crowded,
             long_waits: 0,
             waited: Duration::ZERO,
         }
     }
-}
 
-impl Patience {
     pub(crate) fn set_spin(&mut self, spin: Duration) {
         self.spin = spin;
         self.long_waits = 0;
+    }
+
+    pub(crate) fn set_crowded(&mut self, crowded: bool) {
+        self.crowded = crowded;
     }
 
     pub(crate) fn waited(&self) -> Duration {
@@ -41,6 +49,31 @@ impl Patience {
     pub(crate) fn take_waited(&mut self) -> Duration {
         std::mem::take(&mut self.waited)
     }
+
+    /// What to do after having polled in vain for `elapsed`.
+    ///
+    /// A rank with a core of its own spins, the less the longer recent waits were, and then sleeps. A rank that shares
+    /// its core may keep the very rank from running that it waits for: it offers the core to others after each poll,
+    /// which is cheaper than to sleep and be woken up, before it sleeps. Others would not do well to yield, as a rank
+    /// that yields to some unrelated program gets its core back late, but a rank that is woken up gets it at once.
+    fn stage(&self, elapsed: Duration) -> Stage {
+        if self.crowded {
+            return match elapsed {
+                _ if elapsed < CROWDED_SPIN.min(self.spin) => Stage::Spin,
+                _ if elapsed < self.spin => Stage::Yield,
+                _ => Stage::Sleep,
+            };
+        }
+        if elapsed < self.spin / (1 << self.long_waits) { Stage::Spin } else { Stage::Sleep }
+    }
+}
+
+/// How much a waiting rank lets go of its core.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Spin,
+    Yield,
+    Sleep,
 }
 
 /// What to do while there is nothing to do.
@@ -49,7 +82,7 @@ pub(crate) enum Advice {
     Poll,
     /// Sleep for this long at most.
     Sleep(Duration),
-    /// Nothing has moved for this long: the other side is lost.
+    /// Nothing has moved for this long, which is too long.
     GiveUp(Duration),
 }
 
@@ -57,31 +90,31 @@ pub(crate) enum Advice {
 pub(crate) struct Wait {
     started: Instant,
     polls: u32,
-    spinning: bool,
+    stage: Stage,
 }
 
 impl Wait {
     pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), polls: 0, spinning: true }
+        Self { started: Instant::now(), polls: 0, stage: Stage::Spin }
     }
 
-    /// Called each time that nothing has moved.
-    pub(crate) fn advise(&mut self, patience: &Patience) -> Advice {
-        if self.spinning {
-            self.polls += 1;
-            if !self.polls.is_multiple_of(POLLS_PER_LOOK) {
-                std::hint::spin_loop();
-                return Advice::Poll;
-            }
-        }
-        let elapsed = self.started.elapsed();
-        if self.spinning && elapsed < patience.spin / (1 << patience.long_waits) {
+    /// Called each time that nothing has moved. The wait must not go on for longer than `deadline`.
+    pub(crate) fn advise(&mut self, patience: &Patience, deadline: Duration) -> Advice {
+        self.polls = self.polls.wrapping_add(1);
+        if self.stage == Stage::Spin && !self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            std::hint::spin_loop();
             return Advice::Poll;
         }
-        self.spinning = false;
-        match patience.deadline.checked_sub(elapsed) {
-            Some(left) if !left.is_zero() => Advice::Sleep(left),
-            _ => Advice::GiveUp(elapsed),
+        let elapsed = self.started.elapsed();
+        self.stage = patience.stage(elapsed);
+        match (self.stage, deadline.checked_sub(elapsed)) {
+            (_, None | Some(Duration::ZERO)) => Advice::GiveUp(elapsed),
+            (Stage::Spin, _) => Advice::Poll,
+            (Stage::Yield, _) => {
+                std::thread::yield_now();
+                Advice::Poll
+            }
+            (Stage::Sleep, Some(left)) => Advice::Sleep(left),
         }
     }
 

@@ -1,4 +1,5 @@
 //! Groups that form, and strangers that do not keep them from it.
+#![allow(clippy::unwrap_used)]
 
 use std::net::SocketAddr;
 use std::thread;

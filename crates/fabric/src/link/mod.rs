@@ -66,6 +66,12 @@ pub trait Link: Send {
     /// As for [`Link::try_send`].
     fn try_recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Cause>;
 
+    /// Whether [`Link::try_recv`] would return something.
+    ///
+    /// # Errors
+    /// As for [`Link::try_recv`].
+    fn is_readable(&mut self) -> Result<bool, Cause>;
+
     /// Sleeps until there may be something to do, at most for `at_most`. May wake up for no reason; false then.
     ///
     /// # Errors

@@ -291,6 +291,13 @@ impl Link for SharedMemoryLink {
         Ok(count as usize)
     }
 
+    fn is_readable(&mut self) -> Result<bool, Cause> {
+        if self.available()? > 0 {
+            return Ok(true);
+        }
+        self.lost.clone().map_or(Ok(false), Err)
+    }
+
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
         let what = if interest.receive { FOR_DATA } else { 0 } | if interest.send { FOR_ROOM } else { 0 };
         let bell = self.sleeper().bell.load(Ordering::Acquire);

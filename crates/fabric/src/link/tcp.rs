@@ -40,6 +40,15 @@ impl Link for TcpLink {
         }
     }
 
+    fn is_readable(&mut self) -> Result<bool, Cause> {
+        match self.stream.peek(&mut [0]) {
+            Ok(0) => Err(Cause::Closed),
+            Ok(_) => Ok(true),
+            Err(error) if is_momentary(error.kind()) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
         wait_ready(&self.stream, interest.into(), Instant::now() + at_most)
     }

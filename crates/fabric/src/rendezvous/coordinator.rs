@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
+
 use super::authentication::{Purpose, Terms, authenticate_acceptor};
 use super::control::{Control, Counterpart};
 use super::frame::{read_frame, read_json, write_frame, write_json};
@@ -12,6 +14,7 @@ use super::reception::{Reception, Visit};
 use super::wire::{Answer, Introduction, RankAddress, Report, Welcome};
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
+use crate::timed::timespec;
 
 /// The most ranks that a group can have.
 pub const MAX_RANKS: usize = 256;
@@ -158,10 +161,7 @@ impl Rendezvous {
                 .and_then(|()| write_frame(&arrival.stream, &job, by))
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
-        let by = Instant::now() + self.options.deadline;
-        for (rank, arrival) in arrivals.iter().enumerate() {
-            self.await_report(rank, &arrival.stream, by)?;
-        }
+        self.await_reports(&arrivals)?;
         let controls = arrivals.into_iter().enumerate();
         Ok(controls.map(|(rank, it)| Control::new(it.stream, Counterpart::Rank(rank))).collect())
     }
@@ -210,23 +210,36 @@ impl Rendezvous {
         }
     }
 
-    /// Waits for a rank to say that its links are up. Looks at the stopper in between.
-    fn await_report(&self, rank: usize, stream: &TcpStream, by: Instant) -> Result<(), FabricError> {
-        let lost = |cause| FabricError::PeerLost { rank, cause };
-        loop {
+    /// Waits for all ranks to say that their links are up. The first that fails ends the wait, as the others would only
+    /// wait for it.
+    fn await_reports(&self, arrivals: &[Arrival]) -> Result<(), FabricError> {
+        let by = Instant::now() + self.options.deadline;
+        let mut silent: Vec<usize> = (0..arrivals.len()).collect();
+        while let Some(&first) = silent.first() {
             self.stopper.check()?;
-            let glance = by.min(Instant::now() + GLANCE);
-            if crate::timed::wait_ready(stream, rustix::event::PollFlags::IN, glance).map_err(lost)? {
-                break;
-            }
             if Instant::now() >= by {
-                return Err(lost(Cause::Silent(self.options.deadline)));
+                let cause = Cause::Silent(self.options.deadline);
+                return Err(FabricError::PeerLost { rank: first, cause });
             }
+            let streams = silent.iter().map(|&rank| &arrivals[rank].stream);
+            let mut sockets: Vec<_> = streams.map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+            match rustix::event::poll(&mut sockets, Some(&timespec(GLANCE))) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(FabricError::io("cannot wait for the ranks", error)),
+            }
+            let heard = sockets.iter().map(|socket| !socket.revents().is_empty()).collect::<Vec<_>>();
+            let mut heard = heard.into_iter();
+            let mut first_error = Ok(());
+            silent.retain(|&rank| {
+                let ready = heard.next() == Some(true);
+                if ready && first_error.is_ok() {
+                    first_error = read_report(rank, &arrivals[rank].stream);
+                }
+                !ready
+            });
+            first_error?;
         }
-        match read_json(stream, Instant::now() + ANSWER_PATIENCE).map_err(lost)? {
-            Report::Up => Ok(()),
-            Report::Failed { why } => Err(FabricError::JoinFailed { rank, why }),
-        }
+        Ok(())
     }
 
     fn report(&mut self, event: &RendezvousEvent) {
@@ -251,6 +264,14 @@ fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, Fab
     let payload = read_frame(&stream, by).map_err(broken)?;
     let hello = Hello { payload, host: introduction.host.clone(), address };
     Ok(Arrival { stream, introduction, hello })
+}
+
+fn read_report(rank: usize, stream: &TcpStream) -> Result<(), FabricError> {
+    match read_json(stream, Instant::now() + ANSWER_PATIENCE) {
+        Ok(Report::Up) => Ok(()),
+        Ok(Report::Failed { why }) => Err(FabricError::JoinFailed { rank, why }),
+        Err(cause) => Err(FabricError::PeerLost { rank, cause }),
+    }
 }
 
 /// Checks that the rank number which a rank asks for can be had, and tells the rank if not.

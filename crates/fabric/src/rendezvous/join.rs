@@ -13,17 +13,16 @@ use super::pairing::{self, Party};
 use super::reception::{Reception, prepare};
 use super::wire::{Answer, Introduction, Report, Welcome};
 use crate::error::{Cause, FabricError};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, Links};
 use crate::link::{Link, Transport};
 use crate::secret::Secret;
 
 /// Pauses between attempts to reach a rendezvous that is not there yet.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
+/// How often a rank that waits for others looks whether the coordinator is still there.
+const GLANCE: Duration = Duration::from_millis(50);
 /// How long one attempt to connect may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-
-/// One rank's links, by rank.
-type Links = Vec<Option<Box<dyn Link>>>;
 
 /// How a rank joins a group.
 #[derive(Debug, Clone)]
@@ -100,7 +99,7 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
         return Err(lost(Cause::corrupt(format!("it made this rank {} of {size}", welcome.rank))));
     }
     let party = Party::new(secret.clone(), &welcome, options.transport);
-    let links = connect_ranks(&party, &welcome, listener, by);
+    let links = connect_ranks(&party, &welcome, &stream, listener, by);
     let report = match &links {
         Ok(_) => Report::Up,
         Err(error) => Report::Failed { why: error.to_string() },
@@ -108,7 +107,8 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let reported = write_json(&stream, &report, by).map_err(lost);
     let links = links?;
     reported?;
-    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links);
+    let neighbours = welcome.ranks.iter().filter(|peer| peer.host == host).count();
+    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links, neighbours);
     fabric.set_deadline(options.wait_deadline);
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank: welcome.rank, size, job, control, fabric })
@@ -175,7 +175,7 @@ fn connect_ranks(party: &Party, welcome: &Welcome, listener: TcpListener, by: In
         links.push(Some(pairing::dial(party, rank, stream, by)?));
     }
     links.push(None);
-    links.extend(receive_callers(party, welcome, listener, by)?.into_values().map(Some));
+    links.extend(receive_callers(party, welcome, coordinator, listener, by)?.into_values().map(Some));
     Ok(links)
 }
 
@@ -183,6 +183,7 @@ fn connect_ranks(party: &Party, welcome: &Welcome, listener: TcpListener, by: In
 fn receive_callers(
     party: &Party,
     welcome: &Welcome,
+    coordinator: &TcpStream,
     listener: TcpListener,
     by: Instant,
 ) -> Result<BTreeMap<usize, Box<dyn Link>>, FabricError> {
@@ -194,13 +195,18 @@ fn receive_callers(
     let mut reception = Reception::new(listener, callers)?;
     let mut came: BTreeMap<usize, Box<dyn Link>> = BTreeMap::new();
     while came.len() < welcome.ranks.len() - welcome.rank - 1 {
-        let Some(visit) = reception.next(by)? else {
+        // The coordinator says nothing more until all links are up, but it goes away when another rank fails.
+        if let Ok(0) = coordinator.peek(&mut [0]) {
+            return Err(FabricError::CoordinatorLost { cause: Cause::Closed });
+        }
+        if Instant::now() >= by {
             let missing = (welcome.rank + 1..welcome.ranks.len()).filter(|rank| !came.contains_key(rank));
             return Err(FabricError::Timeout {
                 what: format!("the connection of ranks {:?} to rank {}", missing.collect::<Vec<_>>(), welcome.rank),
                 after: started.elapsed(),
             });
-        };
+        }
+        let Some(visit) = reception.next(by.min(Instant::now() + GLANCE))? else { continue };
         match visit.outcome {
             Ok((rank, link)) => {
                 if came.insert(rank, link).is_some() {
