@@ -164,7 +164,13 @@ fn bind_listener(stream: &TcpStream, wanted: Option<IpAddr>) -> Result<TcpListen
 ///
 /// Rank 0 dials nobody and so lets others in at once; rank 1 is let in by rank 0 and then lets others in, and so on:
 /// nobody waits in a circle.
-fn connect_ranks(party: &Party, welcome: &Welcome, listener: TcpListener, by: Instant) -> Result<Links, FabricError> {
+fn connect_ranks(
+    party: &Party,
+    welcome: &Welcome,
+    coordinator: &TcpStream,
+    listener: TcpListener,
+    by: Instant,
+) -> Result<Links, FabricError> {
     let mut links: Links = Vec::with_capacity(welcome.ranks.len());
     for (rank, peer) in welcome.ranks[..welcome.rank].iter().enumerate() {
         let address = peer.listener;
