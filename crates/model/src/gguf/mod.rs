@@ -18,6 +18,7 @@ use bytes::Bytes;
 use kernels::DType;
 
 pub use metadata::Metadata;
+pub(crate) use value::quoted;
 pub use value::{Array, Strings, Value};
 
 use crate::ModelError;
