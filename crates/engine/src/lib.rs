@@ -3,10 +3,17 @@
 
 pub mod backend;
 pub mod handle;
+mod memory;
+pub mod ranks;
 pub mod request;
+mod run;
+mod sampler;
+mod text;
+mod validate;
 
 pub use backend::{Backend, Flow, Observer, Outcome};
-pub use handle::{Engine, Generation, Limits, ModelInfo, Status};
+pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};
 pub use request::{
-    Completion, EngineError, Event, FinishReason, RankStatistics, Request, Sampling, SubmitError, Timings, TokenInfo, TopToken,
+    Completion, EngineError, Event, FinishReason, RankStatistics, Request, Sampling, SubmitError, Timings, TokenInfo,
+    TopToken,
 };

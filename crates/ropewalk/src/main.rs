@@ -1,2 +1,83 @@
-//! The command line.
-fn main() {}
+//! Joins the machines on a desk into one that runs language models: the command line.
+#![forbid(unsafe_code)]
+
+mod commands;
+mod interrupt;
+mod models;
+mod options;
+mod progress;
+mod ranks;
+mod session;
+mod table;
+mod text;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Joins the machines on a desk into one that runs language models.
+#[derive(Parser)]
+#[command(name = "ropewalk", version, max_term_width = 100, after_help = "Example:\n  ropewalk demo")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Demo(commands::demo::Arguments),
+    Run(commands::run::Arguments),
+    Chat(commands::chat::Arguments),
+    Serve(commands::serve::Arguments),
+    Bench(commands::bench::Arguments),
+    Perplexity(commands::perplexity::Arguments),
+    Tokenize(commands::tokenize::Arguments),
+    Inspect(commands::inspect::Arguments),
+    Pull(commands::store::PullArguments),
+    List(commands::store::ListArguments),
+    Rm(commands::store::RemoveArguments),
+    Rank(commands::rank::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("ROPEWALK_LOG");
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
+        .with_writer(std::io::stderr)
+        .init();
+    let result = match arguments.command {
+        Command::Demo(arguments) => commands::demo::run(&arguments),
+        Command::Run(arguments) => commands::run::run(&arguments),
+        Command::Chat(arguments) => commands::chat::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Perplexity(arguments) => commands::perplexity::run(&arguments),
+        Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
+        Command::Inspect(arguments) => commands::inspect::run(&arguments),
+        Command::Pull(arguments) => commands::store::pull(&arguments),
+        Command::List(arguments) => commands::store::list(&arguments),
+        Command::Rm(arguments) => commands::store::remove(&arguments),
+        Command::Rank(arguments) => commands::rank::run(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+/// Says what went wrong and picks the exit code. A reader that closed the pipe wanted no more, which is no error.
+fn report(error: &anyhow::Error) -> ExitCode {
+    let pipe_closed = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe);
+    if pipe_closed {
+        return ExitCode::SUCCESS;
+    }
+    if error.is::<interrupt::Interrupted>() {
+        return ExitCode::from(130);
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,114 @@
+//! The life of a rank: load, wait for the others, work, end.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use fabric::{ControlReceiver, ControlSender, Fabric, Joined};
+use model::Gguf;
+
+use crate::ranks::leader::{Leader, send};
+use crate::ranks::member::{Member, RankError};
+use crate::ranks::protocol::{FromRank, Job, ToRank};
+
+/// The listening thread waits this long at a time; it is woken at once when the connection ends.
+const LISTEN: Duration = Duration::from_secs(60);
+
+/// Runs a rank that has joined its group, with the model at `path`, until the group ends.
+///
+/// # Errors
+/// When the model cannot be loaded, or another rank or the front is lost. The front has been told, if it could be.
+pub fn run_rank(joined: Joined, job: Job, path: &Path) -> Result<(), RankError> {
+    let (control, receiver) = joined.control.split();
+    let cancelled = AtomicU64::new(0);
+    let (orders_in, orders) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| listen(receiver, &orders_in, &cancelled));
+        let mut control = Hangup(control);
+        let result = work(joined.fabric, job, path, &mut control.0, &orders, &cancelled);
+        if let Err(error) = &result {
+            let failed = FromRank::Failed { message: error.to_string(), lost: error.lost_rank() };
+            if let Err(unreachable) = send(&mut control.0, &failed) {
+                tracing::debug!("the front could not be told: {unreachable}");
+            }
+        }
+        result
+    })
+}
+
+/// Ends the connection to the front when a rank ends, even by a panic. That in turn ends the listening thread.
+struct Hangup(ControlSender);
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn work(
+    fabric: Fabric,
+    job: Job,
+    path: &Path,
+    control: &mut ControlSender,
+    orders: &Receiver<ToRank>,
+    cancelled: &AtomicU64,
+) -> Result<(), RankError> {
+    let started = Instant::now();
+    let file = Gguf::open(path)?;
+    check_same_model(&file, &job, path)?;
+    let mut member = Member::load(fabric, &file, job)?;
+    let load_ms = started.elapsed().as_secs_f64() * 1000.0;
+    send(control, &FromRank::Ready { load_ms, weight_bytes: member.weight_bytes() })?;
+    // The others may still load. The front's connection ends if it gives up on them.
+    if !matches!(orders.recv(), Ok(ToRank::Start)) {
+        return Ok(());
+    }
+    if member.rank() > 0 {
+        return member.follow();
+    }
+    Leader { member, control, orders, cancelled, cached: Vec::new() }.lead()
+}
+
+fn check_same_model(file: &Gguf, job: &Job, path: &Path) -> Result<(), RankError> {
+    let found = model_bytes(file);
+    if found == job.model_bytes {
+        return Ok(());
+    }
+    Err(RankError::OtherModel { path: path.display().to_string(), found, expected: job.model_bytes })
+}
+
+/// Bytes of all tensors of a model: the number that [`Job::model_bytes`] holds.
+pub fn model_bytes(file: &Gguf) -> u64 {
+    file.tensors().map(|tensor| tensor.byte_len as u64).sum()
+}
+
+/// Passes the front's messages on, until its connection ends. Cancellations are also noted at once, because rank 0
+/// reads its orders only between requests.
+fn listen(mut receiver: ControlReceiver, orders: &Sender<ToRank>, cancelled: &AtomicU64) {
+    loop {
+        let message = match receiver.recv(LISTEN) {
+            Ok(Some(message)) => message,
+            Ok(None) => continue,
+            Err(error) => {
+                tracing::debug!("the control channel ended: {error}");
+                // Nobody is left to answer to: what runs is of no use any more.
+                cancelled.store(u64::MAX, Ordering::Relaxed);
+                return;
+            }
+        };
+        match serde_json::from_slice(&message) {
+            Ok(order) => {
+                match order {
+                    ToRank::Cancel { id } => drop(cancelled.fetch_max(id, Ordering::Relaxed)),
+                    ToRank::Stop => cancelled.store(u64::MAX, Ordering::Relaxed),
+                    ToRank::Start | ToRank::Generate { .. } => {}
+                }
+                if orders.send(order).is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::warn!("the front sent something that makes no sense: {error}"),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Messages between the command that starts a group (the front) and its ranks, as JSON over the control channel.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ranks::layout::Layout;
+use crate::request::{FinishReason, RankStatistics, Request, TokenInfo};
+
+/// What a rank is told when it joins: which model to run and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The model as the user named it. A rank on another machine looks it up in its own store.
+    pub model: String,
+    /// Where the front has the model; ranks on the same machine use it as it is.
+    pub path: String,
+    /// Size of the model's files together, by which a rank checks that it has the same model.
+    pub model_bytes: u64,
+    /// The layout of the group.
+    pub layout: Layout,
+    /// Threads per rank.
+    pub threads: usize,
+    /// Positions that the KV cache holds.
+    pub context: usize,
+    /// Most tokens in one step.
+    pub step_tokens: usize,
+    /// Tokens that end a generation.
+    pub end_tokens: Vec<u32>,
+    /// Whether the KV cache holds 32-bit floats rather than 16-bit ones.
+    pub kv_f32: bool,
+}
+
+/// From the front to a rank.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ToRank {
+    /// All ranks are ready: go into the loop.
+    Start,
+    /// To rank 0: run this request.
+    Generate { id: u64, request: Box<Request> },
+    /// To rank 0: nobody wants the rest of this request.
+    Cancel { id: u64 },
+    /// To rank 0: end the group.
+    Stop,
+}
+
+/// From a rank to the front.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FromRank {
+    /// The shard is loaded.
+    Ready { load_ms: f64, weight_bytes: u64 },
+    /// A part of the prompt was evaluated. Tells the front that rank 0 is alive.
+    Progress { id: u64 },
+    /// The prompt was evaluated.
+    Prompt { id: u64, tokens: Vec<TokenInfo>, cached: usize },
+    /// A token was drawn.
+    Token { id: u64, token: TokenInfo },
+    /// The request has ended.
+    Done { id: u64, finish: FinishReason, prefill_ms: f64, decode_ms: f64, ranks: Vec<RankStatistics> },
+    /// This rank cannot go on. `lost` is the rank that it could not reach, if that is why.
+    Failed { message: String, lost: Option<usize> },
+}

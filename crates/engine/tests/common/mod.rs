@@ -1,0 +1,109 @@
+//! Starts a group whose ranks are threads of the test.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use engine::ranks::{Front, Job, Layout, RankError, model_bytes, run_rank};
+use engine::{Engine, Event, Limits, ModelInfo, Request, TokenInfo};
+use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
+use model::{ChatTemplate, Gguf, Tokenizer};
+
+pub fn tiny(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(format!("{name}.gguf"))
+}
+
+/// A group under way; the ranks' results come when the engine has been dropped.
+pub struct Group {
+    pub engine: Engine,
+    pub ranks: Vec<JoinHandle<Result<(), RankError>>>,
+}
+
+impl Group {
+    pub fn start(name: &str, (tensor, pipeline): (usize, usize), transport: Transport) -> Self {
+        Self::start_with(name, (tensor, pipeline), transport, |_| {})
+    }
+
+    pub fn start_with(
+        name: &str,
+        (tensor, pipeline): (usize, usize),
+        transport: Transport,
+        change: impl FnOnce(&mut Job),
+    ) -> Self {
+        let path = tiny(name);
+        let file = Gguf::open(&path).unwrap();
+        let layout = Layout { tensor, pipeline, shares: vec![1.0; tensor] };
+        let size = layout.ranks();
+        let mut job = Job {
+            model: name.to_owned(),
+            path: path.display().to_string(),
+            model_bytes: model_bytes(&file),
+            layout,
+            threads: 1,
+            context: 512,
+            step_tokens: 32,
+            end_tokens: vec![0, 2],
+            kv_f32: false,
+        };
+        change(&mut job);
+        let secret = Secret::random().unwrap();
+        let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, size, RendezvousOptions::default()).unwrap();
+        let address = rendezvous.address();
+        let ranks = (0..size).map(|rank| {
+            let (secret, path) = (secret.clone(), path.clone());
+            std::thread::spawn(move || {
+                let options = JoinOptions { rank: Some(rank), transport, ..JoinOptions::default() };
+                let joined = join(address, &secret, &options)?;
+                let job = serde_json::from_slice(&joined.job).unwrap();
+                run_rank(joined, job, &path)
+            })
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let controls = rendezvous.gather(|_, _| serde_json::to_vec(&job).unwrap()).unwrap();
+        let (front, _) = Front::start(controls, Duration::from_secs(60)).unwrap();
+        let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
+        let chat_template = ChatTemplate::from_gguf(&file, &tokenizer).unwrap().map(Arc::new);
+        let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template, context: job.context };
+        let engine = Engine::start(model, Limits::default(), Box::new(front));
+        Self { engine, ranks }
+    }
+
+    /// Drops the engine and waits for the ranks.
+    pub fn stop(self) -> Vec<Result<(), RankError>> {
+        drop(self.engine);
+        self.ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    }
+
+    /// Runs a request to its end: prompt tokens, text, tokens, and the last event.
+    pub fn run(&self, request: Request) -> Answer {
+        let mut generation = self.engine.submit(request).unwrap();
+        let mut answer = Answer::default();
+        while let Some(event) = generation.next_blocking() {
+            match event {
+                Event::Prompt(tokens) => answer.prompt = tokens,
+                Event::Text { text, tokens } => {
+                    answer.text.push_str(&text);
+                    answer.tokens.extend(tokens);
+                }
+                last => answer.last = Some(last),
+            }
+        }
+        answer
+    }
+}
+
+/// Everything that a request brought.
+#[derive(Debug, Default, PartialEq)]
+pub struct Answer {
+    pub prompt: Vec<TokenInfo>,
+    pub text: String,
+    pub tokens: Vec<TokenInfo>,
+    pub last: Option<Event>,
+}
+
+impl Answer {
+    pub fn ids(&self) -> Vec<u32> {
+        self.tokens.iter().map(|token| token.id).collect()
+    }
+}

@@ -1,0 +1,84 @@
+//! `ropewalk rank`: one rank of a group that another command started.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use engine::ranks::{Job, model_bytes, run_rank};
+use fabric::{JoinOptions, Secret, join};
+use model::Gguf;
+
+use crate::models;
+use crate::options::{MODEL_HELP, TransportOption};
+
+/// Longest secret that is read from standard input.
+const SECRET_BYTES_MAX: u64 = 4096;
+
+/// Be one rank of a group; started by the other commands, or by hand on another machine
+#[derive(Args)]
+#[command(after_help = "Example, on a second machine:
+  ropewalk rank --rendezvous 192.168.1.10:7000 --secret-file secret
+while on the first machine runs
+  ropewalk chat smollm2 --ranks 2 --remote-ranks 1 --rendezvous 192.168.1.10:7000 --secret-file secret")]
+pub(crate) struct Arguments {
+    /// Where the command that started the group waits
+    #[arg(long, value_name = "HOST:PORT")]
+    rendezvous: String,
+    /// File with the secret that all ranks share
+    #[arg(long, value_name = "FILE", required_unless_present = "secret_stdin")]
+    secret_file: Option<PathBuf>,
+    /// Read the secret from standard input
+    #[arg(long, hide = true, conflicts_with = "secret_file")]
+    secret_stdin: bool,
+    /// The number to take [default: any that is free]
+    #[arg(long, value_name = "N")]
+    rank: Option<usize>,
+    #[arg(long, value_name = "MODEL", help = format!("Where this machine has the model, if not under the same name: {MODEL_HELP}"))]
+    model: Option<String>,
+    /// What links are made of
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportOption,
+    /// How long to wait for the rendezvous and the other ranks, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    timeout: u64,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    let secret = match &arguments.secret_file {
+        Some(path) => Secret::from_file(path)?,
+        None => secret_from_stdin()?,
+    };
+    let options = JoinOptions {
+        rank: arguments.rank,
+        deadline: Duration::from_secs(arguments.timeout),
+        transport: arguments.transport.transport(),
+        ..JoinOptions::default()
+    };
+    let joined = join(arguments.rendezvous.as_str(), &secret, &options)
+        .with_context(|| format!("cannot join the group at {}", arguments.rendezvous))?;
+    let job: Job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
+    let rank = joined.rank;
+    let path = model_path(arguments, &job)?;
+    run_rank(joined, job, &path).with_context(|| format!("rank {rank}"))
+}
+
+fn secret_from_stdin() -> anyhow::Result<Secret> {
+    let mut bytes = Vec::new();
+    std::io::stdin().take(SECRET_BYTES_MAX).read_to_end(&mut bytes).context("cannot read the secret")?;
+    Ok(Secret::from_bytes(bytes.trim_ascii())?)
+}
+
+/// Where this machine has the model: as told, else where the front has it, else by the name the front was given.
+fn model_path(arguments: &Arguments, job: &Job) -> anyhow::Result<PathBuf> {
+    if let Some(model) = &arguments.model {
+        return Ok(models::resolve(model, false)?.path);
+    }
+    let same = |path: &Path| Gguf::open(path).is_ok_and(|file| model_bytes(&file) == job.model_bytes);
+    if same(Path::new(&job.path)) {
+        return Ok(PathBuf::from(&job.path));
+    }
+    let resolved = models::resolve(&job.model, false);
+    Ok(resolved.with_context(|| format!("this machine does not have {}: name it with --model", job.model))?.path)
+}

