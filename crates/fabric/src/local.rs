@@ -47,7 +47,7 @@ pub(crate) fn local_pair(transport: Transport) -> Result<Pair, FabricError> {
 }
 
 /// Two ends of a connection over loopback.
-fn local_sockets() -> Result<(TcpStream, TcpStream), FabricError> {
+pub(crate) fn local_sockets() -> Result<(TcpStream, TcpStream), FabricError> {
     let connect = || -> std::io::Result<(TcpStream, TcpStream)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let dialer = TcpStream::connect(listener.local_addr()?)?;

@@ -2,6 +2,8 @@
 
 mod shared_file;
 mod shared_memory;
+#[cfg(test)]
+mod suite;
 mod tcp;
 
 use std::fmt;

@@ -356,3 +356,83 @@ fn wait(_bell: &AtomicU32, _seen: u32, at_most: Duration) -> Result<(), Cause> {
 
 #[cfg(not(target_os = "linux"))]
 fn wake(_bell: &AtomicU32) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local::local_sockets;
+
+    fn pair() -> (SharedMemoryLink, SharedMemoryLink) {
+        let (acceptor, dialer) = local_sockets().unwrap();
+        let memory = SharedFile::create().unwrap();
+        let same = SharedFile::open(memory.name());
+        memory.unlink();
+        (SharedMemoryLink::acceptor(memory, acceptor), SharedMemoryLink::dialer(same.unwrap(), dialer))
+    }
+
+    #[test]
+    fn positions_wrap_around() {
+        let (mut a, mut b) = pair();
+        // As after nearly 4 GiB of traffic.
+        let position = u32::MAX - 1000;
+        for ring in &a.mapping.control().rings {
+            ring.head.0.store(position, Ordering::Relaxed);
+            ring.tail.0.store(position, Ordering::Relaxed);
+        }
+        for link in [&mut a, &mut b] {
+            (link.head, link.tail_seen, link.tail) = (position, position, position);
+        }
+        for round in 0..100u8 {
+            assert_eq!(a.try_send(&[IoSlice::new(&[round; 777])]).unwrap(), 777);
+            let mut received = [0; 800];
+            assert_eq!(b.try_recv(&mut [IoSliceMut::new(&mut received)]).unwrap(), 777);
+            assert!(received[..777].iter().all(|&byte| byte == round));
+        }
+    }
+
+    #[test]
+    fn a_full_ring_takes_no_more() {
+        let (mut a, mut b) = pair();
+        let bytes = vec![1; RING_BYTES as usize];
+        let mut taken = 0;
+        loop {
+            match a.try_send(&[IoSlice::new(&bytes)]).unwrap() {
+                0 => break,
+                count => taken += count,
+            }
+        }
+        assert_eq!(taken, RING_BYTES as usize);
+        assert!(!a.rest(Interest { receive: true, send: true }, Duration::from_millis(1)).unwrap());
+        let mut target = vec![0; 10];
+        assert_eq!(b.try_recv(&mut [IoSliceMut::new(&mut target)]).unwrap(), 10);
+        assert_eq!(a.try_send(&[IoSlice::new(&bytes)]).unwrap(), 10);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+        /// Whatever a neighbour writes into the control page, calls end with bytes or an error.
+        #[test]
+        fn a_hostile_neighbour_does_no_harm(words in proptest::collection::vec(proptest::num::u32::ANY, 6 * 8)) {
+            let (mut a, b) = pair();
+            let mut target = vec![0; 100_000];
+            for words in words.chunks_exact(6) {
+                let control = b.mapping.control();
+                control.rings[0].head.0.store(words[0], Ordering::Relaxed);
+                control.rings[0].tail.0.store(words[1], Ordering::Relaxed);
+                control.rings[1].head.0.store(words[2], Ordering::Relaxed);
+                control.rings[1].tail.0.store(words[3], Ordering::Relaxed);
+                control.sleepers[0].0.waiting.store(words[4], Ordering::Relaxed);
+                control.sleepers[1].0.bell.store(words[5], Ordering::Relaxed);
+                let _ = a.try_recv(&mut [IoSliceMut::new(&mut target)]);
+                let _ = a.try_send(&[IoSlice::new(&target)]);
+                let _ = a.rest(Interest { receive: true, send: true }, Duration::from_micros(10));
+            }
+            b.mapping.control().rings[1].head.0.store(a.tail.wrapping_sub(1), Ordering::Relaxed);
+            let error = a.try_recv(&mut [IoSliceMut::new(&mut target)]).unwrap_err();
+            proptest::prop_assert!(matches!(error, Cause::Corrupt(_)));
+            b.mapping.control().rings[0].tail.0.store(a.head.wrapping_add(1), Ordering::Relaxed);
+            let error = a.is_ready(Interest { receive: false, send: true }).unwrap_err();
+            proptest::prop_assert!(matches!(error, Cause::Corrupt(_)));
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The tests that a link of any kind must pass.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Interest, Transport};
+use crate::error::{Cause, FabricError, View};
+use crate::fabric::Fabric;
+use crate::local::local_pair;
+use crate::message::Kind;
+
+/// Runs a test on every kind of link.
+fn for_each_kind(test: impl Fn(Transport)) {
+    for transport in [Transport::SharedMemory, Transport::Tcp] {
+        test(transport);
+    }
+}
+
+/// Two ranks that are linked.
+fn pair(transport: Transport) -> (Fabric, Fabric) {
+    pair_of_generations(transport, 1, 1)
+}
+
+fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric, Fabric) {
+    let (a, b) = local_pair(transport).unwrap();
+    (Fabric::from_links(0, first, vec![None, Some(a)], 2), Fabric::from_links(1, second, vec![Some(b), None], 2))
+}
+
+/// Bytes that differ from place to place.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|index| (index * 31 + index / 251 + seed) as u8).collect()
+}
+
+#[test]
+fn bytes_keep_their_order() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = local_pair(transport).unwrap();
+        let sent = pattern(3 << 20, 7);
+        let expected = sent.clone();
+        let writer = thread::spawn(move || {
+            let mut at = 0;
+            let mut step = 1;
+            while at < sent.len() {
+                // Portions of ever other sizes, in two parts.
+                let portion = &sent[at..sent.len().min(at + step)];
+                let (left, right) = portion.split_at(portion.len() / 3);
+                let count = a.try_send(&[IoSlice::new(left), IoSlice::new(right)]).unwrap();
+                if count == 0 {
+                    a.rest(Interest { receive: false, send: true }, Duration::from_secs(5)).unwrap();
+                }
+                at += count;
+                step = step * 7 % 100_003 + 1;
+            }
+            a
+        });
+        let mut received = vec![0; expected.len()];
+        let mut at = 0;
+        let mut step = 1;
+        while at < received.len() {
+            let end = received.len().min(at + step);
+            let (left, right) = received[at..end].split_at_mut((end - at) / 2);
+            let count = b.try_recv(&mut [IoSliceMut::new(left), IoSliceMut::new(right)]).unwrap();
+            if count == 0 {
+                b.rest(Interest { receive: true, send: false }, Duration::from_secs(5)).unwrap();
+            }
+            at += count;
+            step = step * 5 % 70_001 + 1;
+        }
+        assert!(received == expected, "{transport}");
+        assert!(!b.is_readable().unwrap());
+        drop(writer.join().unwrap());
+    });
+}
+
+#[test]
+fn messages_of_all_sizes_arrive() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair(transport);
+        let sizes = [0, 1, 23, 24, 25, 4095, 4096, 65_536, 65_537, 1_048_575, 1_048_576, 1_048_577, 5 << 20];
+        let echo = thread::spawn(move || {
+            for size in sizes {
+                let mut message = vec![0; size];
+                b.recv(0, &mut message).unwrap();
+                b.send(0, &message).unwrap();
+            }
+        });
+        for size in sizes {
+            let message = pattern(size, size);
+            a.send(1, &message).unwrap();
+            let mut back = vec![0; size];
+            a.recv(1, &mut back).unwrap();
+            assert!(back == message, "{size} bytes over {transport}");
+        }
+        echo.join().unwrap();
+    });
+}
+
+#[test]
+fn small_messages_do_not_wait_for_their_receipt() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair(transport);
+        for round in 0..20u8 {
+            for index in 0..50u8 {
+                a.send(1, &[round, index]).unwrap();
+            }
+            for index in 0..50u8 {
+                let mut message = [0; 2];
+                b.recv(0, &mut message).unwrap();
+                assert_eq!(message, [round, index]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_up() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair(transport);
+        a.set_spin(Duration::ZERO);
+        b.set_spin(Duration::ZERO);
+        let started = Instant::now();
+        let rounds = 500;
+        let echo = thread::spawn(move || {
+            for _ in 0..rounds {
+                let mut message = [0; 8];
+                b.recv(0, &mut message).unwrap();
+                b.send(0, &message).unwrap();
+            }
+        });
+        for round in 0u64..rounds {
+            a.send(1, &round.to_le_bytes()).unwrap();
+            let mut message = [0; 8];
+            a.recv(1, &mut message).unwrap();
+            assert_eq!(u64::from_le_bytes(message), round);
+        }
+        echo.join().unwrap();
+        // A lost wake-up costs 20 ms each time; some may be due to a busy machine.
+        assert!(started.elapsed() < Duration::from_secs(4), "{transport}: {:?}", started.elapsed());
+        assert!(a.waited() > Duration::ZERO && a.take_waited() > Duration::ZERO && a.waited() == Duration::ZERO);
+    });
+}
+
+#[test]
+fn a_lost_peer_is_noticed() {
+    for_each_kind(|transport| {
+        // Asleep for lack of data, asleep for lack of room, and before the wait has begun.
+        let waits: [fn(&mut Fabric) -> FabricError; 3] = [
+            |fabric| fabric.recv(1, &mut [0; 8]).unwrap_err(),
+            |fabric| fabric.send(1, &pattern(64 << 20, 1)).unwrap_err(),
+            |fabric| fabric.wait_for(1, Duration::from_secs(20)).unwrap_err(),
+        ];
+        for wait in waits {
+            for asleep in [true, false] {
+                let (mut a, b) = pair(transport);
+                let (tell, told) = std::sync::mpsc::channel();
+                let killer = thread::spawn(move || {
+                    told.recv().unwrap();
+                    if asleep {
+                        thread::sleep(Duration::from_millis(30));
+                    }
+                    drop(b);
+                });
+                tell.send(()).unwrap();
+                if !asleep {
+                    killer.join().unwrap();
+                }
+                let started = Instant::now();
+                let error = wait(&mut a);
+                assert!(matches!(error, FabricError::PeerLost { rank: 1, .. }), "{transport}: {error}");
+                assert!(started.elapsed() < Duration::from_secs(3), "{transport}: {:?}", started.elapsed());
+                let again = a.send(1, &[]).unwrap_err();
+                assert_eq!(again.to_string(), error.to_string(), "a broken fabric stays broken");
+            }
+        }
+    });
+}
+
+#[test]
+fn last_words_are_heard() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair(transport);
+        let words = pattern(10_000, 3);
+        b.send(0, &words).unwrap();
+        drop(b);
+        let mut heard = vec![0; words.len()];
+        a.recv(1, &mut heard).unwrap();
+        assert_eq!(heard, words);
+        assert!(matches!(a.recv(1, &mut heard), Err(FabricError::PeerLost { rank: 1, cause: Cause::Closed })));
+    });
+}
+
+#[test]
+fn silence_ends_at_the_deadline() {
+    for_each_kind(|transport| {
+        let (mut a, _b) = pair(transport);
+        let deadline = Duration::from_millis(100);
+        a.set_deadline(deadline);
+        let started = Instant::now();
+        assert!(!a.wait_for(1, Duration::from_millis(30)).unwrap());
+        let error = a.recv(1, &mut [0; 8]).unwrap_err();
+        let FabricError::PeerLost { rank: 1, cause: Cause::Silent(after) } = error else { panic!("{error}") };
+        assert!(after >= deadline && started.elapsed() < Duration::from_secs(3));
+    });
+}
+
+#[test]
+fn large_exchanges_do_not_block_each_other() {
+    for_each_kind(|transport| {
+        let (a, b) = pair(transport);
+        let length = (5 << 20) / 4;
+        let run = |mut fabric: Fabric| {
+            let rank = fabric.rank();
+            let team = crate::Team::of_range(0..2, rank).unwrap();
+            let parts = [0..length, length..2 * length];
+            let mut buffer = vec![0f32; 2 * length];
+            buffer[parts[rank].clone()].fill(rank as f32 + 1.0);
+            for _ in 0..3 {
+                buffer[parts[1 - rank].clone()].fill(0.0);
+                fabric.all_gather(&team, 1, 2 * length, &parts, &mut buffer).unwrap();
+                assert!(buffer[..length].iter().all(|&value| value == 1.0));
+                assert!(buffer[length..].iter().all(|&value| value == 2.0));
+            }
+            // Nobody leaves before the others have all they need.
+            fabric.barrier(&team).unwrap();
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| run(a));
+            scope.spawn(|| run(b));
+        });
+    });
+}
+
+/// The view of this side and of rank 0.
+fn mismatch(error: FabricError) -> (View, View) {
+    let FabricError::Mismatch { rank: 0, ours, theirs } = error else { panic!("{error}") };
+    (ours, theirs)
+}
+
+#[test]
+fn other_generations_are_refused() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+        a.send(1, &[1, 2, 3]).unwrap();
+        let (ours, theirs) = mismatch(b.recv(0, &mut [0; 3]).unwrap_err());
+        assert_eq!((ours.generation, theirs.generation), (5, 4));
+        assert_eq!((ours.length, theirs.length), (Some(3), Some(3)));
+    });
+}
+
+#[test]
+fn other_lengths_and_operations_are_refused() {
+    for_each_kind(|transport| {
+        for length in [0, 2, 4, 100_000] {
+            let (mut a, mut b) = pair(transport);
+            a.send(1, &[1, 2, 3]).unwrap();
+            let (ours, theirs) = mismatch(b.recv(0, &mut vec![0; length]).unwrap_err());
+            assert_eq!((ours.length, theirs.length), (Some(length as u64), Some(3)));
+        }
+        let (mut a, mut b) = pair(transport);
+        a.send(1, &[1, 2, 3]).unwrap();
+        let team = crate::Team::of_range(0..2, 1).unwrap();
+        let error = b.broadcast(&team, 0, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("broadcast of any length"), "{error}");
+        assert!(error.to_string().contains("send of 3 bytes"), "{error}");
+        let (ours, theirs) = mismatch(error);
+        assert_eq!((ours.kind, theirs.kind), (Some(Kind::Broadcast), Some(Kind::Send)));
+    });
+}
+
+#[test]
+fn links_say_what_they_are() {
+    for_each_kind(|transport| {
+        let (a, _b) = pair(transport);
+        assert_eq!(a.transport(1), Some(transport));
+        assert_eq!((a.transport(0), a.transport(2)), (None, None));
+    });
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+    #[test]
+    fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 24..200)) {
+        for_each_kind(|transport| {
+            let (mut stranger, link) = local_pair(transport).unwrap();
+            let mut fabric = Fabric::from_links(1, 1, vec![Some(link), None], 2);
+            stranger.try_send(&[IoSlice::new(&bytes)]).unwrap();
+            let team = crate::Team::of_range(0..2, 1).unwrap();
+            let error = fabric.broadcast(&team, 0, &mut Vec::new()).unwrap_err();
+            assert!(matches!(error, FabricError::Mismatch { rank: 0, .. }), "{error}");
+        });
+    }
+}
