@@ -153,3 +153,62 @@ fn read_greeting(stream: &TcpStream, purpose: Purpose, by: Instant) -> Result<[u
     challenge.copy_from_slice(&bytes[12..]);
     Ok(challenge)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::local::local_sockets;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    fn authenticate(acceptor: &Terms<'_>, dialer: &Terms<'_>) -> (Result<(), FabricError>, Result<(), FabricError>) {
+        let (accepted, dialed) = local_sockets().unwrap();
+        std::thread::scope(|scope| {
+            // The connection ends with the side that gives up.
+            let accepting = scope.spawn(move || authenticate_acceptor(&{ accepted }, acceptor, soon()));
+            (authenticate_dialer(&{ dialed }, dialer, soon()), accepting.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn only_equal_terms_agree() {
+        let (secret, other) = (Secret::random().unwrap(), Secret::random().unwrap());
+        let terms = Terms { secret: &secret, purpose: Purpose::Link, context: b"session" };
+        let (dialer, acceptor) = authenticate(&terms, &terms);
+        dialer.unwrap();
+        acceptor.unwrap();
+        let wrong = [
+            Terms { secret: &other, ..terms },
+            Terms { purpose: Purpose::Control, ..terms },
+            Terms { context: b"another session", ..terms },
+        ];
+        for wrong in &wrong {
+            for (acceptor, dialer) in [(&terms, wrong), (wrong, &terms)] {
+                let (dialer, acceptor) = authenticate(acceptor, dialer);
+                assert!(dialer.is_err() && acceptor.is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_cannot_be_sent_back() {
+        let secret = Secret::random().unwrap();
+        let terms = Terms { secret: &secret, purpose: Purpose::Control, context: &[] };
+        let (mirror, dialer) = local_sockets().unwrap();
+        let outcome = std::thread::scope(|scope| {
+            let dialing = scope.spawn(|| authenticate_dialer(&dialer, &terms, soon()));
+            let mut greeting = [0; GREETING_BYTES];
+            read_exact(&mirror, &mut greeting, soon()).unwrap();
+            write_all(&mirror, &greeting, soon()).unwrap();
+            let mut verdict = [1; VERDICT_BYTES];
+            read_exact(&mirror, &mut verdict[1..], soon()).unwrap();
+            write_all(&mirror, &verdict, soon()).unwrap();
+            dialing.join().unwrap()
+        });
+        assert!(matches!(outcome, Err(FabricError::Refused { .. })), "{outcome:?}");
+    }
+}

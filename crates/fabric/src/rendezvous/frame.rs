@@ -94,3 +94,57 @@ pub(crate) fn write_json(stream: &TcpStream, message: &impl Serialize, by: Insta
     let bytes = serde_json::to_vec(message).map_err(|error| Cause::corrupt(error.to_string()))?;
     write_frame(stream, &bytes, by)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::local::local_sockets;
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn time_that_runs_out_costs_no_bytes() {
+        let (mut writer, reader) = local_sockets().unwrap();
+        let mut frames = FrameReader::default();
+        let bytes = [&5u32.to_le_bytes()[..], b"ropes", &0u32.to_le_bytes(), &3u32.to_le_bytes(), b"end"].concat();
+        let mut received = Vec::new();
+        for byte in bytes {
+            writer.write_all(&[byte]).unwrap();
+            received.extend(frames.read(&reader, Instant::now() + Duration::from_millis(1)).unwrap());
+        }
+        while received.len() < 3 {
+            received.push(frames.read(&reader, soon()).unwrap().unwrap());
+        }
+        assert_eq!(received, [&b"ropes"[..], b"", b"end"]);
+        assert!(frames.read(&reader, Instant::now()).unwrap().is_none());
+        drop(writer);
+        assert!(matches!(frames.read(&reader, soon()), Err(Cause::Closed)));
+    }
+
+    #[test]
+    fn long_frames_arrive_and_longer_ones_are_refused() {
+        let (writer, reader) = local_sockets().unwrap();
+        let body: Vec<u8> = (0..MAX_FRAME).map(|index| (index / 3) as u8).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_frame(&writer, &body, soon()).unwrap());
+            assert!(read_frame(&reader, soon()).unwrap() == body);
+        });
+        assert!(write_frame(&writer, &vec![0; MAX_FRAME + 1], soon()).is_err());
+        write_all(&writer, &u32::MAX.to_le_bytes(), soon()).unwrap();
+        assert!(matches!(read_frame(&reader, soon()), Err(Cause::Corrupt(_))));
+    }
+
+    #[test]
+    fn a_promised_length_takes_no_memory() {
+        let (writer, reader) = local_sockets().unwrap();
+        write_all(&writer, &(MAX_FRAME as u32).to_le_bytes(), soon()).unwrap();
+        let mut frames = FrameReader::default();
+        assert!(frames.read(&reader, Instant::now() + Duration::from_millis(1)).unwrap().is_none());
+        assert!(frames.body.capacity() <= 2 * GROWTH_BYTES);
+    }
+}
