@@ -11,7 +11,7 @@ use super::authentication::{Purpose, Terms, authenticate_acceptor};
 use super::control::{Control, Counterpart};
 use super::frame::{read_frame, read_json, write_frame, write_json};
 use super::reception::{Reception, Visit};
-use super::wire::{Answer, Introduction, RankAddress, Report, Welcome};
+use super::wire::{Answer, Go, Introduction, RankAddress, Report, Welcome};
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
 use crate::timed::timespec;
@@ -20,6 +20,8 @@ use crate::timed::timespec;
 pub const MAX_RANKS: usize = 256;
 /// How often a gathering looks whether it has been stopped and whether the ranks that came are still there.
 const GLANCE: Duration = Duration::from_millis(50);
+/// How long a rank that fails for another rank's sake is not yet believed to be the culprit.
+const FOLLOWER_PATIENCE: Duration = Duration::from_millis(500);
 /// How long a rank may take to read its place and job, which are small.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -162,6 +164,10 @@ impl Rendezvous {
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
         self.await_reports(&arrivals)?;
+        for (rank, arrival) in arrivals.iter().enumerate() {
+            write_json(&arrival.stream, &Go, Instant::now() + ANSWER_PATIENCE)
+                .map_err(|cause| FabricError::PeerLost { rank, cause })?;
+        }
         let controls = arrivals.into_iter().enumerate();
         Ok(controls.map(|(rank, it)| Control::new(it.stream, Counterpart::Rank(rank))).collect())
     }
@@ -210,36 +216,32 @@ impl Rendezvous {
         }
     }
 
-    /// Waits for all ranks to say that their links are up. The first that fails ends the wait, as the others would only
-    /// wait for it.
+    /// Waits for all ranks to say that their links are up. A rank that fails ends the wait, as the others would only wait
+    /// for it. When it fails because another one seems to be gone, that other one gets a moment to say why.
     fn await_reports(&self, arrivals: &[Arrival]) -> Result<(), FabricError> {
-        let by = Instant::now() + self.options.deadline;
+        let mut by = Instant::now() + self.options.deadline;
         let mut silent: Vec<usize> = (0..arrivals.len()).collect();
+        let mut follower: Option<FabricError> = None;
         while let Some(&first) = silent.first() {
             self.stopper.check()?;
             if Instant::now() >= by {
                 let cause = Cause::Silent(self.options.deadline);
-                return Err(FabricError::PeerLost { rank: first, cause });
+                return Err(follower.unwrap_or(FabricError::PeerLost { rank: first, cause }));
             }
-            let streams = silent.iter().map(|&rank| &arrivals[rank].stream);
-            let mut sockets: Vec<_> = streams.map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-            match rustix::event::poll(&mut sockets, Some(&timespec(GLANCE))) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(FabricError::io("cannot wait for the ranks", error)),
-            }
-            let heard = sockets.iter().map(|socket| !socket.revents().is_empty()).collect::<Vec<_>>();
-            let mut heard = heard.into_iter();
-            let mut first_error = Ok(());
-            silent.retain(|&rank| {
-                let ready = heard.next() == Some(true);
-                if ready && first_error.is_ok() {
-                    first_error = read_report(rank, &arrivals[rank].stream);
+            for rank in ranks_heard(&silent, arrivals)? {
+                silent.retain(|&other| other != rank);
+                match read_json(&arrivals[rank].stream, Instant::now() + ANSWER_PATIENCE) {
+                    Ok(Report::Up) => {}
+                    Ok(Report::Failed { why, follows: true }) => {
+                        follower.get_or_insert(FabricError::JoinFailed { rank, why });
+                        by = by.min(Instant::now() + FOLLOWER_PATIENCE);
+                    }
+                    Ok(Report::Failed { why, follows: false }) => return Err(FabricError::JoinFailed { rank, why }),
+                    Err(cause) => return Err(FabricError::PeerLost { rank, cause }),
                 }
-                !ready
-            });
-            first_error?;
+            }
         }
-        Ok(())
+        follower.map_or(Ok(()), Err)
     }
 
     fn report(&mut self, event: &RendezvousEvent) {
@@ -266,12 +268,16 @@ fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, Fab
     Ok(Arrival { stream, introduction, hello })
 }
 
-fn read_report(rank: usize, stream: &TcpStream) -> Result<(), FabricError> {
-    match read_json(stream, Instant::now() + ANSWER_PATIENCE) {
-        Ok(Report::Up) => Ok(()),
-        Ok(Report::Failed { why }) => Err(FabricError::JoinFailed { rank, why }),
-        Err(cause) => Err(FabricError::PeerLost { rank, cause }),
+/// Those of the ranks in `silent` that have said something or gone, after a short wait.
+fn ranks_heard(silent: &[usize], arrivals: &[Arrival]) -> Result<Vec<usize>, FabricError> {
+    let streams = silent.iter().map(|&rank| &arrivals[rank].stream);
+    let mut sockets: Vec<_> = streams.map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+    match rustix::event::poll(&mut sockets, Some(&timespec(GLANCE))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(FabricError::io("cannot wait for the ranks", error)),
     }
+    let heard = silent.iter().zip(&sockets).filter(|(_, socket)| !socket.revents().is_empty());
+    Ok(heard.map(|(&rank, _)| rank).collect())
 }
 
 /// Checks that the rank number which a rank asks for can be had, and tells the rank if not.

@@ -11,7 +11,7 @@ use super::frame::{read_frame, read_json, write_frame, write_json};
 use super::host::host_identity;
 use super::pairing::{self, Party};
 use super::reception::{Reception, prepare};
-use super::wire::{Answer, Introduction, Report, Welcome};
+use super::wire::{Answer, Go, Introduction, Report, Welcome};
 use crate::error::{Cause, FabricError};
 use crate::fabric::{Fabric, Links};
 use crate::link::{Link, Transport};
@@ -102,16 +102,29 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let links = connect_ranks(&party, &welcome, &stream, listener, by);
     let report = match &links {
         Ok(_) => Report::Up,
-        Err(error) => Report::Failed { why: error.to_string() },
+        Err(error) => Report::Failed { why: error.to_string(), follows: follows_another(error) },
     };
     let reported = write_json(&stream, &report, by).map_err(lost);
     let links = links?;
     reported?;
+    // A group in which another rank fails never starts.
+    let Go = read_json(&stream, by).map_err(lost)?;
     let neighbours = welcome.ranks.iter().filter(|peer| peer.host == host).count();
     let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links, neighbours);
     fabric.set_deadline(options.wait_deadline);
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank: welcome.rank, size, job, control, fabric })
+}
+
+/// Whether an error is what a rank sees when another one has given up.
+fn follows_another(error: &FabricError) -> bool {
+    match error {
+        FabricError::PeerLost { cause, .. } | FabricError::Handshake { cause, .. } => {
+            matches!(cause, Cause::Closed | Cause::Io(_))
+        }
+        FabricError::Io { .. } => true,
+        _ => false,
+    }
 }
 
 /// Connects to the rendezvous, which may start later than this rank.

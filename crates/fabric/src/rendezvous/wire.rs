@@ -43,11 +43,19 @@ pub(crate) struct RankAddress {
     pub(crate) listener: SocketAddr,
 }
 
-/// Rank to coordinator, last.
+/// Coordinator to rank, last: all ranks have all their links.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Go;
+
+/// Rank to coordinator, when it has its links or cannot get them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
     Up,
-    Failed { why: String },
+    Failed {
+        why: String,
+        /// Whether the failure looks like another rank's end, which is then the one to report.
+        follows: bool,
+    },
 }
 
 /// The rank that dials to the rank that accepts, first.
