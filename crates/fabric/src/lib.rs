@@ -7,6 +7,32 @@
 //! Every wait has a deadline. A rank whose process ends is noticed by all ranks that wait for it, as
 //! [`FabricError::PeerLost`]. Messages say which operation they belong to, so that ranks which do not agree on what they
 //! are doing get [`FabricError::Mismatch`] instead of each other's data.
+//!
+//! ```
+//! # fn main() -> Result<(), fabric::FabricError> {
+//! use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Team, join};
+//!
+//! let secret = Secret::random()?;
+//! let mut meeting = Rendezvous::listen("127.0.0.1:0", &secret, 2, RendezvousOptions::default())?;
+//! let address = meeting.address();
+//! std::thread::scope(|scope| {
+//!     for _ in 0..2 {
+//!         scope.spawn(|| {
+//!             let mut joined = join(address, &secret, &JoinOptions::default())?;
+//!             let team = Team::of_range(0..joined.size, joined.rank)?;
+//!             let mut numbers = [1.0, joined.rank as f32];
+//!             joined.fabric.all_reduce_sum(&team, &mut numbers)?;
+//!             assert_eq!(numbers, [2.0, 1.0]);
+//!             joined.control.send(b"done")
+//!         });
+//!     }
+//!     for mut control in meeting.gather(|_rank, _hello| b"add numbers".to_vec())? {
+//!         assert_eq!(control.recv(std::time::Duration::from_secs(10))?, Some(b"done".to_vec()));
+//!     }
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 #[cfg(not(unix))]
 compile_error!("the fabric needs a Unix system");

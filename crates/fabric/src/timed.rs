@@ -9,6 +9,14 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::error::Cause;
 
+/// The longest that anything waits: what a clock can surely count.
+const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The time at which `patience` ends that begins now.
+pub(crate) fn end_of(patience: Duration) -> Instant {
+    Instant::now() + patience.min(PATIENCE_MAX)
+}
+
 /// Waits until the socket is ready or has failed. False when `by` came first.
 pub(crate) fn wait_ready(socket: &impl AsFd, flags: PollFlags, by: Instant) -> Result<bool, Cause> {
     let mut sockets = [PollFd::new(socket, flags)];

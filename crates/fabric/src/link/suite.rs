@@ -105,10 +105,12 @@ fn small_messages_do_not_wait_for_their_receipt() {
                 a.send(1, &[round, index]).unwrap();
             }
             for index in 0..50u8 {
+                assert!(b.wait_for(0, Duration::MAX).unwrap());
                 let mut message = [0; 2];
                 b.recv(0, &mut message).unwrap();
                 assert_eq!(message, [round, index]);
             }
+            assert!(!b.wait_for(0, Duration::ZERO).unwrap());
         }
     });
 }

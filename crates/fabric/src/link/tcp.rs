@@ -3,13 +3,13 @@
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 
 use super::{Interest, Link, Transport};
 use crate::error::Cause;
-use crate::timed::wait_ready;
+use crate::timed::{end_of, wait_ready};
 
 /// The connection is non-blocking and without delays.
 pub(crate) struct TcpLink {
@@ -50,7 +50,7 @@ impl Link for TcpLink {
     }
 
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
-        wait_ready(&self.stream, interest.into(), Instant::now() + at_most)
+        wait_ready(&self.stream, interest.into(), end_of(at_most))
     }
 
     fn check(&mut self) {}

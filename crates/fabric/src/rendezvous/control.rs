@@ -2,10 +2,11 @@
 
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::frame::{FrameReader, write_frame};
+use super::frame::{FrameReader, check_length, write_frame};
 use crate::error::{Cause, FabricError};
+use crate::timed::end_of;
 
 /// How long the other side may take to make room for a frame.
 const SEND_PATIENCE: Duration = Duration::from_secs(30);
@@ -61,10 +62,11 @@ impl ControlSender {
     /// Sends one message. It may still be on its way when this returns.
     ///
     /// # Errors
-    /// When the other side is gone or takes nothing for 30 seconds, or the message is too long. The channel is of no
-    /// use after that.
+    /// When the other side is gone or takes nothing for 30 seconds; the channel is of no use after that. Or when the
+    /// message is too long, which does no harm.
     pub fn send(&mut self, message: &[u8]) -> Result<(), FabricError> {
-        let sent = write_frame(&self.stream, message, Instant::now() + SEND_PATIENCE);
+        check_length("a message", message.len())?;
+        let sent = write_frame(&self.stream, message, end_of(SEND_PATIENCE));
         sent.map_err(|cause| {
             // A frame that was cut off would make the next one unreadable.
             self.close();
@@ -94,7 +96,7 @@ impl ControlReceiver {
     /// # Errors
     /// When the other side is gone, or sends what is not a message.
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, FabricError> {
-        self.frames.read(&self.stream, Instant::now() + timeout).map_err(|cause| self.whom.lost(cause))
+        self.frames.read(&self.stream, end_of(timeout)).map_err(|cause| self.whom.lost(cause))
     }
 }
 

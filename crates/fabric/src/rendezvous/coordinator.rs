@@ -9,12 +9,12 @@ use rustix::event::{PollFd, PollFlags};
 
 use super::authentication::{Purpose, Terms, authenticate_acceptor};
 use super::control::{Control, Counterpart};
-use super::frame::{read_frame, read_json, write_frame, write_json};
+use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::reception::{Reception, Visit};
 use super::wire::{Answer, Go, Introduction, RankAddress, Report, Welcome};
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
-use crate::timed::timespec;
+use crate::timed::{end_of, timespec};
 
 /// The most ranks that a group can have.
 pub const MAX_RANKS: usize = 256;
@@ -147,6 +147,9 @@ impl Rendezvous {
     pub fn gather(&mut self, mut job_for: impl FnMut(usize, &Hello) -> Vec<u8>) -> Result<Vec<Control>, FabricError> {
         let arrivals = self.await_arrivals()?;
         let jobs: Vec<Vec<u8>> = arrivals.iter().enumerate().map(|(rank, it)| job_for(rank, &it.hello)).collect();
+        for (rank, job) in jobs.iter().enumerate() {
+            check_length(&format!("a job for rank {rank}"), job.len())?;
+        }
         let ranks = arrivals
             .iter()
             .map(|it| RankAddress { host: it.introduction.host.clone(), listener: it.introduction.listener });
@@ -158,14 +161,14 @@ impl Rendezvous {
         };
         for (rank, (arrival, job)) in arrivals.iter().zip(jobs).enumerate() {
             welcome.rank = rank;
-            let by = Instant::now() + ANSWER_PATIENCE;
+            let by = end_of(ANSWER_PATIENCE);
             write_json(&arrival.stream, &Answer::Welcome(welcome.clone()), by)
                 .and_then(|()| write_frame(&arrival.stream, &job, by))
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
         self.await_reports(&arrivals)?;
         for (rank, arrival) in arrivals.iter().enumerate() {
-            write_json(&arrival.stream, &Go, Instant::now() + ANSWER_PATIENCE)
+            write_json(&arrival.stream, &Go, end_of(ANSWER_PATIENCE))
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
         let controls = arrivals.into_iter().enumerate();
@@ -174,7 +177,7 @@ impl Rendezvous {
 
     /// Waits for all ranks to come, and returns them in order of rank.
     fn await_arrivals(&mut self) -> Result<Vec<Arrival>, FabricError> {
-        let deadline = Instant::now() + self.options.deadline;
+        let deadline = end_of(self.options.deadline);
         let mut present: Vec<Arrival> = Vec::with_capacity(self.size);
         while present.len() < self.size {
             self.stopper.check()?;
@@ -184,7 +187,7 @@ impl Rendezvous {
                     after: self.options.deadline,
                 });
             }
-            let visit = self.reception.next(deadline.min(Instant::now() + GLANCE))?;
+            let visit = self.reception.next(deadline.min(end_of(GLANCE)))?;
             self.drop_departed(&mut present);
             let Some(Visit { from, outcome }) = visit else { continue };
             match outcome.and_then(|arrival| admit(arrival, &present, self.size)) {
@@ -219,7 +222,7 @@ impl Rendezvous {
     /// Waits for all ranks to say that their links are up. A rank that fails ends the wait, as the others would only wait
     /// for it. When it fails because another one seems to be gone, that other one gets a moment to say why.
     fn await_reports(&self, arrivals: &[Arrival]) -> Result<(), FabricError> {
-        let mut by = Instant::now() + self.options.deadline;
+        let mut by = end_of(self.options.deadline);
         let mut silent: Vec<usize> = (0..arrivals.len()).collect();
         let mut follower: Option<FabricError> = None;
         while let Some(&first) = silent.first() {
@@ -230,11 +233,11 @@ impl Rendezvous {
             }
             for rank in ranks_heard(&silent, arrivals)? {
                 silent.retain(|&other| other != rank);
-                match read_json(&arrivals[rank].stream, Instant::now() + ANSWER_PATIENCE) {
+                match read_json(&arrivals[rank].stream, end_of(ANSWER_PATIENCE)) {
                     Ok(Report::Up) => {}
                     Ok(Report::Failed { why, follows: true }) => {
                         follower.get_or_insert(FabricError::JoinFailed { rank, why });
-                        by = by.min(Instant::now() + FOLLOWER_PATIENCE);
+                        by = by.min(end_of(FOLLOWER_PATIENCE));
                     }
                     Ok(Report::Failed { why, follows: false }) => return Err(FabricError::JoinFailed { rank, why }),
                     Err(cause) => return Err(FabricError::PeerLost { rank, cause }),
@@ -291,7 +294,7 @@ fn admit(arrival: Arrival, present: &[Arrival], size: usize) -> Result<Arrival, 
     };
     let whom = arrival.hello.address.to_string();
     // If the rank cannot be told, it will find the connection closed.
-    let _ = write_json(&arrival.stream, &Answer::Refused { why: why.clone() }, Instant::now() + ANSWER_PATIENCE);
+    let _ = write_json(&arrival.stream, &Answer::Refused { why: why.clone() }, end_of(ANSWER_PATIENCE));
     Err(FabricError::Refused { whom, why })
 }
 

@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::Cause;
+use crate::error::{Cause, FabricError};
 use crate::timed::{wait_ready, write_all};
 
 /// The longest frame that travels over the rendezvous' connections, in bytes.
@@ -58,6 +58,14 @@ impl FrameReader {
             }
         }
     }
+}
+
+/// Checks that a message can travel as one frame.
+pub(crate) fn check_length(what: &str, length: usize) -> Result<(), FabricError> {
+    if length <= MAX_FRAME {
+        return Ok(());
+    }
+    Err(FabricError::Invalid(format!("{what} of {length} bytes; {MAX_FRAME} are possible")))
 }
 
 /// Reads one frame, which must come in time.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::authentication::{Purpose, Terms, address_of, authenticate_dialer};
 use super::control::{Control, Counterpart};
-use super::frame::{read_frame, read_json, write_frame, write_json};
+use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::host::host_identity;
 use super::pairing::{self, Party};
 use super::reception::{Reception, prepare};
@@ -16,6 +16,7 @@ use crate::error::{Cause, FabricError};
 use crate::fabric::{Fabric, Links};
 use crate::link::{Link, Transport};
 use crate::secret::Secret;
+use crate::timed::end_of;
 
 /// Pauses between attempts to reach a rendezvous that is not there yet.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
@@ -76,9 +77,10 @@ pub struct Joined {
 /// When the rendezvous cannot be reached in time, refuses this rank (wrong secret, a rank number that is taken), or a
 /// link to another rank cannot be made. The coordinator is told about the latter.
 pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions) -> Result<Joined, FabricError> {
-    let by = Instant::now() + options.deadline;
-    let stream = connect_patiently(&address, options.deadline, by)?;
-    authenticate_dialer(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
+    check_length("a hello", options.hello.len())?;
+    let by = end_of(options.deadline);
+    let terms = Terms { secret, purpose: Purpose::Control, context: &[] };
+    let stream = reach(&address, &terms, options.deadline)?;
     let listener = bind_listener(&stream, options.listen)?;
     let lost = |cause| FabricError::CoordinatorLost { cause };
     let host = host_identity()?;
@@ -127,22 +129,32 @@ fn follows_another(error: &FabricError) -> bool {
     }
 }
 
-/// Connects to the rendezvous, which may start later than this rank.
-fn connect_patiently(address: &impl ToSocketAddrs, patience: Duration, by: Instant) -> Result<TcpStream, FabricError> {
+/// Reaches the rendezvous, which may start later than this rank, or be too busy with others for a while.
+fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, patience: Duration) -> Result<TcpStream, FabricError> {
+    let by = end_of(patience);
     let [mut pause, pause_max] = RETRY_PAUSES;
     loop {
-        let error = match connect_once(address, by) {
+        let attempt = match connect_once(address, by) {
             Ok(stream) => {
                 prepare(&stream)?;
-                return Ok(stream);
+                authenticate_dialer(&stream, terms, by).map(|()| stream)
             }
-            Err(error) => error,
+            Err(error) => Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error)),
         };
-        if error.kind() == ErrorKind::InvalidInput || Instant::now() + pause >= by {
-            return Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error));
+        match attempt {
+            Err(error) if is_momentary(&error) && end_of(pause) < by => std::thread::sleep(pause),
+            outcome => return outcome,
         }
-        std::thread::sleep(pause);
         pause = (pause * 2).min(pause_max);
+    }
+}
+
+/// Whether it makes sense to try again.
+fn is_momentary(error: &FabricError) -> bool {
+    match error {
+        FabricError::Io { source, .. } => source.kind() != ErrorKind::InvalidInput,
+        FabricError::Handshake { cause, .. } => matches!(cause, Cause::Closed | Cause::Io(_)),
+        _ => false,
     }
 }
 
@@ -225,7 +237,7 @@ fn receive_callers(
                 after: started.elapsed(),
             });
         }
-        let Some(visit) = reception.next(by.min(Instant::now() + GLANCE))? else { continue };
+        let Some(visit) = reception.next(by.min(end_of(GLANCE)))? else { continue };
         match visit.outcome {
             Ok((rank, link)) => {
                 if came.insert(rank, link).is_some() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 
 use crate::error::FabricError;
-use crate::timed::wait_ready;
+use crate::timed::{end_of, wait_ready};
 
 /// A visitor that has not introduced itself by then is shown out.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Reception<T> {
         let (greet, sender) = (Arc::clone(&self.greet), self.sender.clone());
         let visitor = Visitor(Arc::clone(&self.visitors));
         let spawned = std::thread::Builder::new().name("greeter".to_owned()).stack_size(STACK_BYTES).spawn(move || {
-            let by = Instant::now() + GREETING_PATIENCE;
+            let by = end_of(GREETING_PATIENCE);
             let outcome = prepare(&stream).and_then(|()| greet(stream, by));
             // When the reception has closed meanwhile, nobody cares for the outcome.
             let _ = sender.send(Visit { from, outcome });
