@@ -1,17 +1,38 @@
 //! Chat templates: a conversation to the text that the model was trained on.
+//!
+//! Models ship their template in Jinja, written for the environment of the Python library `transformers`; this module
+//! provides the same: its options, its functions, and the methods of Python's strings, lists and dicts.
 
+mod content;
+mod environment;
+mod json;
+mod python;
+
+use minijinja::value::{Serde, Value as Variable};
+use minijinja::{Environment, Error};
 use serde_json::{Map, Value};
 
 use crate::{Gguf, ModelError, Tokenizer};
+use content::ContentForm;
+use environment::Refusal;
 
 /// A model's chat template, parsed.
 #[derive(Debug)]
-pub struct ChatTemplate {}
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    /// Variables for the texts of special tokens, such as `bos_token`.
+    tokens: SpecialTexts,
+    /// How the default template takes the content of messages, and how the template for tools does.
+    forms: [ContentForm; 2],
+}
 
 /// A conversation and what the template should know about it.
 #[derive(Debug, Clone, Default)]
 pub struct ChatInput {
     /// The messages, an array of objects with `role` and `content`.
+    ///
+    /// Content is a string or an array of parts. Where a template only understands strings, parts of the type `text`
+    /// are joined with line ends between them; where it only understands parts, a string becomes one part.
     pub messages: Value,
     /// The tools that the model may call, an array in OpenAI's form.
     pub tools: Option<Value>,
@@ -21,12 +42,131 @@ pub struct ChatInput {
     pub extra: Map<String, Value>,
 }
 
-#[allow(unused_variables, missing_docs)]
+/// The texts of special tokens that templates refer to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpecialTexts {
+    /// Begins a text (`bos_token`).
+    pub bos: Option<String>,
+    /// Ends a text (`eos_token`).
+    pub eos: Option<String>,
+    /// Stands for unknown text (`unk_token`).
+    pub unknown: Option<String>,
+    /// Fills batches up (`pad_token`).
+    pub padding: Option<String>,
+}
+
+const TEMPLATE: &str = "tokenizer.chat_template";
+/// The template that a model uses unless there are tools.
+const DEFAULT: &str = "default";
+/// The name that models with several templates give to the one for tools.
+const TOOL_USE: &str = "tool_use";
+
+/// The work that a template may do before it is stopped, in instructions of the template engine or 64 bytes of text
+/// each; published templates need a few hundred a message.
+const FUEL: u64 = 4_000_000;
+/// How deep loops, blocks and macros may be nested or call themselves.
+const RECURSION_LIMIT: usize = 200;
+
 impl ChatTemplate {
+    /// Reads the templates that a model ships: `tokenizer.chat_template`, and `tokenizer.chat_template.tool_use` for
+    /// conversations with tools. None if it ships none.
+    ///
+    /// # Errors
+    /// When a template cannot be parsed or is no string.
     pub fn from_gguf(gguf: &Gguf, tokenizer: &Tokenizer) -> Result<Option<ChatTemplate>, ModelError> {
-        unimplemented!()
+        let metadata = gguf.metadata();
+        let tool_use = metadata.find_str(&format!("{TEMPLATE}.{TOOL_USE}"))?;
+        let default = match metadata.find_str(TEMPLATE)? {
+            Some(template) => Some(template),
+            None => metadata.find_str(&format!("{TEMPLATE}.{DEFAULT}"))?,
+        };
+        let Some(default) = default.or(tool_use) else { return Ok(None) };
+        let text = |token: Option<u32>| token.map(|id| tokenizer.token_text(id).to_owned());
+        let tokens = SpecialTexts {
+            bos: text(tokenizer.bos()),
+            eos: text(tokenizer.eos()),
+            unknown: text(tokenizer.unknown()),
+            padding: text(tokenizer.padding()),
+        };
+        ChatTemplate::new(default, tool_use, tokens).map(Some)
     }
+
+    /// Parses a template and, if there is one, the template for conversations with tools.
+    ///
+    /// # Errors
+    /// When a template cannot be parsed.
+    pub fn new(default: &str, tool_use: Option<&str>, tokens: SpecialTexts) -> Result<ChatTemplate, ModelError> {
+        let mut environment = environment::environment();
+        for (name, source) in [(DEFAULT, Some(default)), (TOOL_USE, tool_use)] {
+            if let Some(source) = source {
+                let source = environment::without_generation_tags(source);
+                environment.add_template_owned(name, source).map_err(|error| template_error(name, &error))?;
+            }
+        }
+        let mut template = ChatTemplate { environment, tokens, forms: [ContentForm::Either; 2] };
+        template.forms = [DEFAULT, TOOL_USE].map(|name| {
+            content::probe(|messages| {
+                let input = ChatInput { messages, add_generation_prompt: true, ..ChatInput::default() };
+                template.render_with(name, &input, &input.messages).ok()
+            })
+        });
+        Ok(template)
+    }
+
+    /// Renders a conversation.
+    ///
+    /// # Errors
+    /// When the template refuses the conversation, fails, or does more work than any template should; when the
+    /// messages are not an array of objects; when the content has parts that are no text and the template cannot take
+    /// them.
     pub fn render(&self, input: &ChatInput) -> Result<String, ModelError> {
-        unimplemented!()
+        let has_tools = input.tools.as_ref().and_then(Value::as_array).is_some_and(|tools| !tools.is_empty());
+        let (name, form) = if has_tools && self.environment.get_template(TOOL_USE).is_ok() {
+            (TOOL_USE, self.forms[1])
+        } else {
+            (DEFAULT, self.forms[0])
+        };
+        let messages = form.adapt(&input.messages)?;
+        self.render_with(name, input, &messages)
     }
+
+    fn render_with(&self, name: &str, input: &ChatInput, messages: &Value) -> Result<String, ModelError> {
+        let texts = [
+            ("bos_token", &self.tokens.bos),
+            ("eos_token", &self.tokens.eos),
+            ("unk_token", &self.tokens.unknown),
+            ("pad_token", &self.tokens.padding),
+        ];
+        let texts = texts.into_iter().filter_map(|(name, text)| Some((name, Variable::from(text.as_deref()?))));
+        let extra = input.extra.iter().map(|(name, value)| (name.as_str(), Variable::from(Serde(value))));
+        // Where there are no tools or documents, they are Python's None rather than undefined.
+        let documents = (!input.extra.contains_key("documents")).then(|| ("documents", Variable::from(())));
+        let fixed = [
+            ("messages", Variable::from(Serde(messages))),
+            ("tools", Variable::from(Serde(&input.tools))),
+            ("add_generation_prompt", Variable::from(input.add_generation_prompt)),
+        ];
+        let variables = Variable::from_pairs(texts.chain(extra).chain(documents).chain(fixed));
+        self.environment
+            .get_template(name)
+            .and_then(|template| template.render(variables))
+            .map_err(|error| template_error(name, &error))
+    }
+}
+
+/// Translates an error of the template engine.
+fn template_error(template: &str, error: &Error) -> ModelError {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    let mut problem = String::new();
+    while let Some(error) = cause {
+        if let Some(Refusal(message)) = error.downcast_ref() {
+            return ModelError::TemplateRefused { message: message.clone() };
+        }
+        if !problem.is_empty() {
+            problem.push_str(": ");
+        }
+        problem.push_str(&error.to_string());
+        cause = error.source();
+    }
+    ModelError::Template { template: template.to_owned(), line: error.line(), problem }
 }

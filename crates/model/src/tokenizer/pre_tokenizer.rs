@@ -165,9 +165,9 @@ const FAMILIES: &[Family] = &[
     Family { names: &["kimi-k2"], steps: &[KIMI], ..PLAIN },
     Family {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        steps: &[Step::Words(concat!(
+        steps: &[Step::Words(
             r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]",
-        ))],
+        )],
         ..PLAIN
     },
     Family {
@@ -277,7 +277,7 @@ impl Cutter {
         };
         // Pieces of text can end inside a character, so patterns may match such pieces.
         let syntax = syntax::Config::new().utf8(false);
-        let config = Regex::config().utf8_empty(false);
+        let config = Regex::config().utf8_empty(false).hybrid_cache_capacity(16 << 20);
         let regex = Regex::builder().syntax(syntax).configure(config).build_many(&patterns);
         // The patterns are constants of this file and a test builds every one of them.
         Cutter { regex: regex.unwrap_or_else(|error| unreachable!("pattern {patterns:?}: {error}")) }
