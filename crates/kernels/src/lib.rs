@@ -20,6 +20,7 @@ mod multiply;
 mod norm;
 mod pool;
 mod rope;
+mod simd;
 
 pub use activations::Activations;
 pub use attention::{Attention, AttentionScratch, attend};

@@ -1,6 +1,7 @@
 //! IQ4_NL: 32 values, each one of 16 unevenly spaced levels, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Format, half_at, split_nibble};
+use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use crate::simd::Simd;
 
 pub(crate) struct Iq4Nl;
 
@@ -15,6 +16,20 @@ impl Format for Iq4Nl {
         let scale = half_at(block, 0);
         for (i, value) in out.iter_mut().enumerate() {
             *value = scale * f32::from(LEVELS[usize::from(split_nibble(&block[2..], i))]);
+        }
+    }
+}
+
+impl Quantized for Iq4Nl {
+    const SIGNED: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+        let (blocks, _) = bytes.as_chunks::<18>();
+        let scales = simd.widen_halves(gather_halves(blocks, 0));
+        for (i, block) in blocks.iter().enumerate() {
+            let codes = simd.look_up(simd.split_nibbles(part(block, 2)), &LEVELS);
+            sink.block(i, codes, simd.spread(scales, i));
         }
     }
 }

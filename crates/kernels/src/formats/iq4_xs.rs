@@ -4,12 +4,14 @@
 //! (4; groups `2 n` and `2 n + 1` in the halves of byte `n`), codes (128; 16 bytes a group, as in IQ4_NL).
 
 use super::iq4_nl::LEVELS;
-use super::{Format, half_at, split_nibble};
+use super::{Format, Quantized, Sink, half_at, part, split_nibble};
+use crate::simd::Simd;
 
 pub(crate) struct Iq4Xs;
 
 impl Iq4Xs {
     /// The eight group scales.
+    #[inline(always)]
     fn scales(block: &[u8]) -> [i8; 8] {
         let high = u16::from_le_bytes([block[2], block[3]]);
         std::array::from_fn(|i| {
@@ -30,6 +32,20 @@ impl Format for Iq4Xs {
         for (i, value) in out.iter_mut().enumerate() {
             let code = split_nibble(&block[8 + i / 32 * 16..], i % 32);
             *value = scale * f32::from(scales[i / 32]) * f32::from(LEVELS[usize::from(code)]);
+        }
+    }
+}
+
+impl Quantized for Iq4Xs {
+    const SIGNED: bool = true;
+
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
+        let scale = simd.widen_halves([u16::from_le_bytes(*part(block, 0)); 8]);
+        let scales = simd.mul(scale, simd.widen_bytes(Iq4Xs::scales(block)));
+        for i in 0..8 {
+            let codes = simd.look_up(simd.split_nibbles(part(block, 8 + 16 * i)), &LEVELS);
+            sink.block(i, codes, simd.spread(scales, i));
         }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
 
+use crate::simd::{LANES, Simd};
 use crate::{DType, KernelError};
 
 /// A tensor format: how many values a block holds, how many bytes it takes, and what the bytes mean.
@@ -44,27 +45,60 @@ pub(crate) trait Format {
     fn dequantize(block: &[u8], out: &mut [f32]);
 }
 
-/// Evaluates an expression with a type alias `$format` that names the [`Format`] of a [`DType`].
+/// Columns that the fast kernels take at a time: a whole block of the formats that have large ones.
+pub(crate) const GROUP: usize = 256;
+
+/// A format whose values are whole numbers times scales, plus offsets, so that products can be computed with integers.
+pub(crate) trait Quantized: Format {
+    /// Whether the codes are signed bytes. Otherwise they are unsigned and at most 128.
+    const SIGNED: bool = false;
+
+    /// Unpacks the stored bytes of one row's next [`GROUP`] columns, or of fewer at its end, and hands all blocks of 32
+    /// columns to `sink` in order, then their offsets, if the format has any.
+    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>);
+}
+
+/// A format of plain floats.
+pub(crate) trait Float: Format {
+    /// Widens the next eight values.
+    fn load<S: Simd>(simd: S, bytes: &[u8]) -> S::Floats;
+}
+
+/// Takes what a format unpacks.
+pub(crate) trait Sink<S: Simd> {
+    /// The codes of 32 columns, and a scale for each 4 of them.
+    fn block(&mut self, index: usize, codes: S::Codes, scales: S::Floats);
+    /// What to add to the values of each block, after scaling. Zero for blocks beyond the end of the row.
+    fn offsets(&mut self, offsets: S::Floats);
+    /// What to add to the values of each half of a block, after scaling.
+    fn half_offsets(&mut self, offsets: [S::Floats; 2]);
+}
+
+/// Evaluates an expression with a type alias for the [`Format`] of a [`DType`], or one of two expressions, depending on
+/// whether that is a [`Float`] or a [`Quantized`] format.
 macro_rules! with_format {
-    ($dtype:expr, $format:ident => $body:expr) => {{
+    ($dtype:expr, $format:ident => $body:expr) => {
+        $crate::formats::with_format!($dtype, float $format => $body, quantized $format => $body)
+    };
+    ($dtype:expr, float $float:ident => $for_float:expr, quantized $quantized:ident => $for_quantized:expr) => {{
         use $crate::formats as f;
         match $dtype {
-            $crate::DType::F32 => $crate::formats::with_format!(@ f::F32, $format => $body),
-            $crate::DType::F16 => $crate::formats::with_format!(@ f::F16, $format => $body),
-            $crate::DType::BF16 => $crate::formats::with_format!(@ f::Bf16, $format => $body),
-            $crate::DType::Q4_0 => $crate::formats::with_format!(@ f::Q4_0, $format => $body),
-            $crate::DType::Q4_1 => $crate::formats::with_format!(@ f::Q4_1, $format => $body),
-            $crate::DType::Q5_0 => $crate::formats::with_format!(@ f::Q5_0, $format => $body),
-            $crate::DType::Q5_1 => $crate::formats::with_format!(@ f::Q5_1, $format => $body),
-            $crate::DType::Q8_0 => $crate::formats::with_format!(@ f::Q8_0, $format => $body),
-            $crate::DType::Q2K => $crate::formats::with_format!(@ f::Q2K, $format => $body),
-            $crate::DType::Q3K => $crate::formats::with_format!(@ f::Q3K, $format => $body),
-            $crate::DType::Q4K => $crate::formats::with_format!(@ f::Q4K, $format => $body),
-            $crate::DType::Q5K => $crate::formats::with_format!(@ f::Q5K, $format => $body),
-            $crate::DType::Q6K => $crate::formats::with_format!(@ f::Q6K, $format => $body),
-            $crate::DType::Iq4Nl => $crate::formats::with_format!(@ f::Iq4Nl, $format => $body),
-            $crate::DType::Iq4Xs => $crate::formats::with_format!(@ f::Iq4Xs, $format => $body),
-            $crate::DType::Mxfp4 => $crate::formats::with_format!(@ f::Mxfp4, $format => $body),
+            $crate::DType::F32 => $crate::formats::with_format!(@ f::F32, $float => $for_float),
+            $crate::DType::F16 => $crate::formats::with_format!(@ f::F16, $float => $for_float),
+            $crate::DType::BF16 => $crate::formats::with_format!(@ f::Bf16, $float => $for_float),
+            $crate::DType::Q4_0 => $crate::formats::with_format!(@ f::Q4_0, $quantized => $for_quantized),
+            $crate::DType::Q4_1 => $crate::formats::with_format!(@ f::Q4_1, $quantized => $for_quantized),
+            $crate::DType::Q5_0 => $crate::formats::with_format!(@ f::Q5_0, $quantized => $for_quantized),
+            $crate::DType::Q5_1 => $crate::formats::with_format!(@ f::Q5_1, $quantized => $for_quantized),
+            $crate::DType::Q8_0 => $crate::formats::with_format!(@ f::Q8_0, $quantized => $for_quantized),
+            $crate::DType::Q2K => $crate::formats::with_format!(@ f::Q2K, $quantized => $for_quantized),
+            $crate::DType::Q3K => $crate::formats::with_format!(@ f::Q3K, $quantized => $for_quantized),
+            $crate::DType::Q4K => $crate::formats::with_format!(@ f::Q4K, $quantized => $for_quantized),
+            $crate::DType::Q5K => $crate::formats::with_format!(@ f::Q5K, $quantized => $for_quantized),
+            $crate::DType::Q6K => $crate::formats::with_format!(@ f::Q6K, $quantized => $for_quantized),
+            $crate::DType::Iq4Nl => $crate::formats::with_format!(@ f::Iq4Nl, $quantized => $for_quantized),
+            $crate::DType::Iq4Xs => $crate::formats::with_format!(@ f::Iq4Xs, $quantized => $for_quantized),
+            $crate::DType::Mxfp4 => $crate::formats::with_format!(@ f::Mxfp4, $quantized => $for_quantized),
         }
     }};
     (@ $type:ty, $format:ident => $body:expr) => {{
@@ -108,6 +142,7 @@ fn split_nibble(codes: &[u8], index: usize) -> u8 {
 /// The eight 6-bit scales and eight 6-bit minimums that Q4_K and Q5_K pack into 12 bytes: scales 0 to 3 are the low six
 /// bits of bytes 0 to 3 and minimums 0 to 3 those of bytes 4 to 7; the others have their low four bits in bytes 8 to 11
 /// (scale low, minimum high half) and their top two in the spare bits of the first eight bytes.
+#[inline(always)]
 fn unpack_scales_and_minimums(packed: &[u8]) -> ([u8; 8], [u8; 8]) {
     let (mut scales, mut minimums) = ([0; 8], [0; 8]);
     for i in 0..4 {
@@ -117,6 +152,34 @@ fn unpack_scales_and_minimums(packed: &[u8]) -> ([u8; 8], [u8; 8]) {
         minimums[i + 4] = (packed[i + 8] >> 4) | ((packed[i + 4] >> 2) & 0x30);
     }
     (scales, minimums)
+}
+
+/// The part of a block that starts at `offset`.
+#[inline(always)]
+fn part<const LENGTH: usize>(block: &[u8], offset: usize) -> &[u8; LENGTH] {
+    match block[offset..].first_chunk() {
+        Some(part) => part,
+        None => panic!("a part of a block reaches beyond its end"),
+    }
+}
+
+/// The half-precision numbers at `offset` of each of up to eight blocks; zeros for those that are missing.
+#[inline(always)]
+fn gather_halves<const BYTES: usize>(blocks: &[[u8; BYTES]], offset: usize) -> [u16; LANES] {
+    let mut halves = [0; LANES];
+    for (half, block) in halves.iter_mut().zip(blocks) {
+        *half = u16::from_le_bytes([block[offset], block[offset + 1]]);
+    }
+    halves
+}
+
+/// The scales of the eight groups of a Q4_K or Q5_K block, and what to add to their values, from the block's first bytes.
+#[inline(always)]
+fn scaled_minimums<S: Simd>(simd: S, header: &[u8; 16]) -> (S::Floats, S::Floats) {
+    let halves = |offset| simd.widen_halves([u16::from_le_bytes(*part(header, offset)); LANES]);
+    let (scales, minimums) = unpack_scales_and_minimums(&header[4..]);
+    let scaled = |factor, values: [u8; 8]| simd.mul(factor, simd.widen_bytes(values.map(u8::cast_signed)));
+    (scaled(halves(0), scales), scaled(simd.sub(simd.splat(0.0), halves(2)), minimums))
 }
 
 #[cfg(test)]

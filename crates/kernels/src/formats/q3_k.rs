@@ -3,12 +3,14 @@
 //! Bytes: third bits (32; value `i` in bit `i / 32` of byte `i % 32`), low two bits (64, as in Q2_K), scales (12), scale
 //! of the scales (2).
 
-use super::{Format, half_at};
+use super::{Format, Quantized, Sink, half_at, part};
+use crate::simd::Simd;
 
 pub(crate) struct Q3K;
 
 impl Q3K {
     /// The sixteen 6-bit scales: low four bits in the halves of bytes 0 to 7, top two bits in bytes 8 to 11.
+    #[inline(always)]
     fn scales(packed: &[u8]) -> [i8; 16] {
         std::array::from_fn(|i| {
             let low = (packed[i % 8] >> (i / 8 * 4)) & 0x0f;
@@ -30,5 +32,24 @@ impl Format for Q3K {
             let high = (block[i % 32] >> (i / 32)) & 1;
             *value = scale * f32::from(scales[i / 16]) * (f32::from(low | (high << 2)) - 4.0);
         }
+    }
+}
+
+impl Quantized for Q3K {
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
+        let scale = simd.widen_halves([u16::from_le_bytes(*part(block, 108)); 8]);
+        let scales = Q3K::scales(&block[96..108]);
+        let (scales, _) = scales.as_chunks::<8>();
+        let scales = [scales[0], scales[1]].map(|scales| simd.mul(scale, simd.widen_bytes(scales)));
+        let high = simd.load_codes(part(block, 0));
+        for i in 0..8 {
+            let (half, quarter) = (i / 4, i % 4);
+            let low = simd.load_codes(part(block, 32 + 32 * half));
+            let low = simd.shift_and_mask(low, -2 * quarter as i32, 3);
+            let codes = simd.or(low, simd.shift_and_mask(high, 2 - i as i32, 4));
+            sink.block(i, codes, simd.spread_pair(scales[half], quarter));
+        }
+        sink.half_offsets(scales.map(|scales| simd.mul(scales, simd.splat(-4.0))));
     }
 }

@@ -1,6 +1,7 @@
 //! Q4_1: 32 values of 4 bits above a minimum. Bytes: scale (2), minimum (2), codes (16).
 
-use super::{Format, half_at, split_nibble};
+use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use crate::simd::Simd;
 
 pub(crate) struct Q4_1;
 
@@ -13,5 +14,17 @@ impl Format for Q4_1 {
         for (i, value) in out.iter_mut().enumerate() {
             *value = scale * f32::from(split_nibble(&block[4..], i)) + minimum;
         }
+    }
+}
+
+impl Quantized for Q4_1 {
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+        let (blocks, _) = bytes.as_chunks::<20>();
+        let scales = simd.widen_halves(gather_halves(blocks, 0));
+        for (i, block) in blocks.iter().enumerate() {
+            sink.block(i, simd.split_nibbles(part(block, 4)), simd.spread(scales, i));
+        }
+        sink.offsets(simd.widen_halves(gather_halves(blocks, 2)));
     }
 }

@@ -3,7 +3,8 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), codes (128; groups `2 n` and
 //! `2 n + 1` in the low and the high halves of bytes `32 n` to `32 n + 31`).
 
-use super::{Format, half_at, unpack_scales_and_minimums};
+use super::{Format, Quantized, Sink, half_at, part, scaled_minimums, unpack_scales_and_minimums};
+use crate::simd::Simd;
 
 pub(crate) struct Q4K;
 
@@ -18,5 +19,18 @@ impl Format for Q4K {
             let code = (block[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4)) & 0x0f;
             *value = scale * f32::from(scales[i / 32]) * f32::from(code) - minimum * f32::from(minimums[i / 32]);
         }
+    }
+}
+
+impl Quantized for Q4K {
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
+        let (scales, offsets) = scaled_minimums(simd, part(block, 0));
+        for i in 0..4 {
+            let pair = simd.load_codes(part(block, 16 + 32 * i));
+            sink.block(2 * i, simd.shift_and_mask(pair, 0, 0x0f), simd.spread(scales, 2 * i));
+            sink.block(2 * i + 1, simd.shift_and_mask(pair, -4, 0x0f), simd.spread(scales, 2 * i + 1));
+        }
+        sink.offsets(offsets);
     }
 }

@@ -3,7 +3,8 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), fifth bits (32; value `i` in bit
 //! `i / 32` of byte `i % 32`), low four bits (128, as in Q4_K).
 
-use super::{Format, half_at, unpack_scales_and_minimums};
+use super::{Format, Quantized, Sink, half_at, part, scaled_minimums, unpack_scales_and_minimums};
+use crate::simd::Simd;
 
 pub(crate) struct Q5K;
 
@@ -20,5 +21,20 @@ impl Format for Q5K {
             let code = f32::from(low | (high << 4));
             *value = scale * f32::from(scales[i / 32]) * code - minimum * f32::from(minimums[i / 32]);
         }
+    }
+}
+
+impl Quantized for Q5K {
+    #[inline(always)]
+    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
+        let (scales, offsets) = scaled_minimums(simd, part(block, 0));
+        let high = simd.load_codes(part(block, 16));
+        for i in 0..8 {
+            let pair = simd.load_codes(part(block, 48 + i / 2 * 32));
+            let low = simd.shift_and_mask(pair, i as i32 % 2 * -4, 0x0f);
+            let codes = simd.or(low, simd.shift_and_mask(high, 4 - i as i32, 0x10));
+            sink.block(i, codes, simd.spread(scales, i));
+        }
+        sink.offsets(offsets);
     }
 }

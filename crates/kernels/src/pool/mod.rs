@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-pub(crate) use shared::SharedValues;
+pub(crate) use shared::{Pieces, SharedValues};
 
 use crate::KernelError;
 
@@ -129,6 +129,25 @@ impl Pool {
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
+    }
+
+    /// Calls `f` with each piece of `piece_length` values of `data` (the last may be shorter) and its index, on all threads
+    /// if there is more than one piece.
+    pub(crate) fn for_each_piece<T: Send>(
+        &self,
+        data: &mut [T],
+        piece_length: usize,
+        f: impl Fn(usize, &mut [T]) + Sync,
+    ) {
+        if data.len() <= piece_length {
+            return data.chunks_mut(piece_length).for_each(|piece| f(0, piece));
+        }
+        let pieces = Pieces::new(data, piece_length);
+        self.run(&|_| {
+            while let Some((index, piece)) = pieces.take() {
+                f(index, piece);
+            }
+        });
     }
 }
 

@@ -1,0 +1,103 @@
+//! Products with floating-point weights.
+
+use std::array::from_fn;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::{Simd, Target, Task};
+use crate::Activations;
+use crate::formats::Float;
+use crate::simd::LANES;
+
+/// Multiplies rows of a matrix of format `F` with all tokens.
+pub(super) struct Rows<'a, F> {
+    input: &'a Activations,
+    target: &'a Target<'a>,
+    rows: Range<usize>,
+    format: PhantomData<F>,
+}
+
+impl<'a, F: Float> Rows<'a, F> {
+    pub(super) fn new(input: &'a Activations, target: &'a Target<'a>, rows: Range<usize>) -> Rows<'a, F> {
+        Rows { input, target, rows, format: PhantomData }
+    }
+
+    /// Rows from `first` on with tokens from `token` on.
+    #[inline(always)]
+    fn tile<S: Simd, const ROWS: usize, const TOKENS: usize>(&self, simd: S, first: usize, token: usize) {
+        let rows = from_fn(|i| self.target.weights.row(first + i));
+        let tokens = from_fn(|i| self.input.values(token + i));
+        let sums = dots::<S, F, ROWS, TOKENS>(simd, rows, tokens);
+        for (r, sums) in sums.into_iter().enumerate() {
+            for (t, sum) in sums.into_iter().enumerate() {
+                self.target.set(token + t, first + r, simd.sum(sum));
+            }
+        }
+    }
+}
+
+impl<F: Float> Task for Rows<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let tokens = self.input.tokens();
+        let mut row = self.rows.start;
+        while row < self.rows.end {
+            if tokens == 1 && row + 4 <= self.rows.end {
+                self.tile::<S, 4, 1>(simd, row, 0);
+                row += 4;
+                continue;
+            }
+            let pair = row + 2 <= self.rows.end;
+            let mut token = 0;
+            while token < tokens {
+                let four = token + 4 <= tokens;
+                match (pair, four) {
+                    (true, true) => self.tile::<S, 2, 4>(simd, row, token),
+                    (true, false) => self.tile::<S, 2, 1>(simd, row, token),
+                    (false, true) => self.tile::<S, 1, 4>(simd, row, token),
+                    (false, false) => self.tile::<S, 1, 1>(simd, row, token),
+                }
+                token += if four { 4 } else { 1 };
+            }
+            row += if pair { 2 } else { 1 };
+        }
+    }
+}
+
+/// The products of each row with each token, as eight partial sums: lane `i` sums columns `i`, `i + 8` and so on.
+#[inline(always)]
+fn dots<S: Simd, F: Float, const ROWS: usize, const TOKENS: usize>(
+    simd: S,
+    rows: [&[u8]; ROWS],
+    tokens: [&[f32]; TOKENS],
+) -> [[S::Floats; TOKENS]; ROWS] {
+    let mut sums = [[simd.splat(0.0); TOKENS]; ROWS];
+    let bytes = LANES * F::BYTES;
+    let columns = rows[0].len() / F::BYTES;
+    let whole = columns / LANES;
+    let tokens = tokens.map(|token| &token.as_chunks::<LANES>().0[..columns.div_ceil(LANES)]);
+    let rows = rows.map(|row| &row[..columns * F::BYTES]);
+    for i in 0..whole {
+        let x = tokens.map(|token| simd.load(&token[i]));
+        for (row, sums) in rows.iter().zip(&mut sums) {
+            let weights = F::load(simd, &row[i * bytes..(i + 1) * bytes]);
+            for (sum, x) in sums.iter_mut().zip(x) {
+                *sum = simd.fused(weights, x, *sum);
+            }
+        }
+    }
+    if whole * LANES < columns {
+        for (row, sums) in rows.iter().zip(&mut sums) {
+            let rest = &row[whole * bytes..];
+            let mut padded = [0; 32];
+            padded[..rest.len()].copy_from_slice(rest);
+            let weights = F::load(simd, &padded);
+            for (sum, token) in sums.iter_mut().zip(tokens) {
+                *sum = simd.fused(weights, simd.load(&token[whole]), *sum);
+            }
+        }
+    }
+    sums
+}

@@ -1,0 +1,115 @@
+//! Products of activations with weight matrices.
+
+mod float;
+mod integer;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::formats::with_format;
+use crate::pool::SharedValues;
+use crate::simd::{Simd, Task, dispatch};
+use crate::{Activations, Matrix, Pool};
+
+/// One matrix to multiply with, and where the result goes: output `r` of token `t` to `out[t * stride + r]`.
+pub struct Product<'a> {
+    /// The weights, `[rows, columns]`.
+    pub weights: &'a Matrix,
+    /// One value to add to each output, if any.
+    pub bias: Option<&'a [f32]>,
+    /// The outputs; values between them (when `stride` is larger than `rows`) stay as they are.
+    pub out: &'a mut [f32],
+    /// The distance in `out` between an output of one token and the same output of the next.
+    pub stride: usize,
+}
+
+/// Products that are computed in one parallel region. Lists longer than this take several.
+const AT_ONCE: usize = 8;
+
+/// Multiplies all tokens of `input` with each of the matrices, in one parallel region.
+///
+/// Quantized weights are multiplied with the inputs rounded to 8 bits, float weights with the inputs as they are. One
+/// output depends on one row of weights and one token only, to the last bit.
+///
+/// # Panics
+/// When a matrix does not have the columns of `input`, a bias does not have one value per row, or an `out` is too short.
+pub fn multiply(pool: &Pool, input: &Activations, products: &mut [Product<'_>]) {
+    for products in products.chunks_mut(AT_ONCE) {
+        let mut targets = [const { None }; AT_ONCE];
+        for (target, product) in targets.iter_mut().zip(products) {
+            check(input, product);
+            *target = Some(Target {
+                weights: product.weights,
+                bias: product.bias,
+                out: SharedValues::new(product.out),
+                stride: product.stride,
+            });
+        }
+        multiply_targets(pool, input, &targets);
+    }
+}
+
+fn check(input: &Activations, product: &Product<'_>) {
+    let (rows, columns) = (product.weights.rows(), product.weights.columns());
+    assert_eq!(columns, input.columns(), "the matrix must have as many columns as the input");
+    assert!(product.bias.is_none_or(|bias| bias.len() == rows), "a bias has one value per row");
+    if input.tokens() > 0 && rows > 0 {
+        assert!(product.stride >= rows, "the outputs of one token must not overlap the next's");
+        assert!(product.out.len() >= (input.tokens() - 1) * product.stride + rows, "the output is too short");
+    }
+}
+
+/// A [`Product`] whose output the threads share.
+struct Target<'a> {
+    weights: &'a Matrix,
+    bias: Option<&'a [f32]>,
+    out: SharedValues<'a>,
+    stride: usize,
+}
+
+impl Target<'_> {
+    /// Stores the product of one row and one token.
+    #[inline(always)]
+    fn set(&self, token: usize, row: usize, sum: f32) {
+        let biased = match self.bias {
+            Some(bias) => sum + bias[row],
+            None => sum,
+        };
+        self.out.set(token * self.stride + row, biased);
+    }
+}
+
+/// Threads take portions of rows as they come free, so that one whose core is busy elsewhere holds up nobody for long.
+fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'_>>]) {
+    let targets = || targets.iter().flatten();
+    let rows: usize = targets().map(|target| target.weights.rows()).sum();
+    let portion = match pool.threads() {
+        1 => usize::MAX,
+        threads => (rows / (threads * 8)).clamp(8, 64).next_multiple_of(integer::ROWS),
+    };
+    let portions = |target: &Target<'_>| target.weights.rows().div_ceil(portion);
+    let next = AtomicUsize::new(0);
+    pool.run(&|_| {
+        loop {
+            let mut index = next.fetch_add(1, Ordering::Relaxed);
+            let mut rest = targets().skip_while(|target| {
+                let before = index < portions(target);
+                index -= if before { 0 } else { portions(target) };
+                !before
+            });
+            let Some(target) = rest.next() else { break };
+            let first = index * portion;
+            multiply_rows(input, target, first..target.weights.rows().min(first.saturating_add(portion)));
+        }
+    });
+}
+
+/// Multiplies some rows of a matrix with all tokens.
+fn multiply_rows(input: &Activations, target: &Target<'_>, rows: Range<usize>) {
+    with_format!(target.weights.dtype(),
+        float F => dispatch(float::Rows::<F>::new(input, target, rows)),
+        quantized F => dispatch(integer::Rows::<F>::new(input, target, rows))
+    );
+}

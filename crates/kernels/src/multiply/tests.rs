@@ -1,0 +1,215 @@
+//! Products against the reference, and their independence of everything that must not matter.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::DType;
+use crate::activations::BLOCKS;
+use crate::simd::{CODES, Portable};
+
+#[test]
+fn small_product_with_bias_and_stride() {
+    let weights: [f32; 6] = [1.0, 2.0, 3.0, -1.0, 0.5, 2.0];
+    let weights = Matrix::new(DType::F32, 2, 3, Bytes::copy_from_slice(bytemuck::cast_slice(&weights))).unwrap();
+    let pool = Pool::new(2).unwrap();
+    let mut input = Activations::new(2, 3);
+    input.load(&pool, &[1.0, 1.0, 1.0, 2.0, 0.0, -1.0], 3);
+    let mut out = [9.0; 6];
+    let product = Product { weights: &weights, bias: Some(&[0.0, 10.0]), out: &mut out, stride: 3 };
+    multiply(&pool, &input, &mut [product]);
+    assert_eq!(out, [6.0, 11.5, 9.0, -1.0, 6.0, 9.0]);
+}
+
+#[test]
+fn many_products_at_once() {
+    let weights = Matrix::new(DType::F32, 1, 1, Bytes::copy_from_slice(&2f32.to_le_bytes())).unwrap();
+    let empty = weights.select_rows(0..0);
+    let pool = Pool::new(2).unwrap();
+    let mut input = Activations::new(1, 1);
+    input.load(&pool, &[3.0], 1);
+    let mut out = [0.0; 20];
+    let products = out.chunks_mut(1).enumerate();
+    let mut products: Vec<_> = products
+        .map(|(i, out)| Product { weights: if i % 3 == 1 { &empty } else { &weights }, bias: None, out, stride: 1 })
+        .collect();
+    multiply(&pool, &input, &mut products);
+    for (i, value) in out.into_iter().enumerate() {
+        assert_eq!(value, if i % 3 == 1 { 0.0 } else { 6.0 });
+    }
+}
+
+/// A simple generator of numbers that look random, the same ones for one seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    /// Between -1 and 1.
+    fn float(&mut self) -> f32 {
+        (self.next() % 2001) as f32 / 1000.0 - 1.0
+    }
+}
+
+/// Random blocks of a format, their scales of reasonable size.
+fn random_weights(dtype: DType, rows: usize, columns: usize, numbers: &mut Numbers) -> Matrix {
+    let mut data: Vec<u8> = (0..rows * dtype.row_bytes(columns).unwrap()).map(|_| numbers.next() as u8).collect();
+    let halves: &[usize] = match dtype {
+        DType::F16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::Iq4Nl | DType::Iq4Xs => &[0],
+        DType::Q4_1 | DType::Q5_1 | DType::Q4K | DType::Q5K => &[0, 2],
+        DType::Q2K => &[80, 82],
+        DType::Q3K => &[108],
+        DType::Q6K => &[208],
+        _ => &[],
+    };
+    for block in data.chunks_exact_mut(dtype.block_bytes()) {
+        for &offset in halves {
+            block[offset..offset + 2].copy_from_slice(&half::f16::from_f32(numbers.float()).to_le_bytes());
+        }
+        match dtype {
+            DType::F32 => block.copy_from_slice(&numbers.float().to_le_bytes()),
+            DType::BF16 => block.copy_from_slice(&half::bf16::from_f32(numbers.float()).to_le_bytes()),
+            DType::Mxfp4 => block[0] = 120 + block[0] % 16,
+            _ => {}
+        }
+    }
+    Matrix::new(dtype, rows, columns, Bytes::from(data)).unwrap()
+}
+
+/// What a case consists of: weights, inputs, and how they are multiplied.
+struct Case {
+    weights: Matrix,
+    bias: Vec<f32>,
+    x: Vec<f32>,
+}
+
+impl Case {
+    fn new(dtype: DType, rows: usize, blocks: usize, tokens: usize, seed: u64) -> Case {
+        let mut numbers = Numbers(seed);
+        let columns = blocks * dtype.block_len();
+        let weights = random_weights(dtype, rows, columns, &mut numbers);
+        let bias = (0..rows).map(|_| numbers.float()).collect();
+        let x = (0..tokens * columns).map(|_| numbers.float()).collect();
+        Case { weights, bias, x }
+    }
+
+    fn tokens(&self) -> usize {
+        self.x.len() / self.weights.columns()
+    }
+
+    fn input(&self, tokens: Range<usize>) -> Activations {
+        let columns = self.weights.columns();
+        let mut input = Activations::new(tokens.len(), columns);
+        let x = &self.x[tokens.start * columns..tokens.end * columns];
+        input.load(&Pool::new(1).unwrap(), x, columns);
+        input
+    }
+
+    /// The outputs `[tokens, rows]` of some tokens and rows.
+    fn multiply(&self, threads: usize, tokens: Range<usize>, rows: Range<usize>) -> Vec<f32> {
+        let mut out = vec![f32::NAN; tokens.len() * rows.len()];
+        let weights = self.weights.select_rows(rows.clone());
+        let bias = Some(&self.bias[rows.clone()]);
+        let product = Product { weights: &weights, bias, out: &mut out, stride: rows.len() };
+        multiply(&Pool::new(threads).unwrap(), &self.input(tokens), &mut [product]);
+        out
+    }
+
+    /// The same by the definition of the vector operations.
+    fn multiply_portable(&self) -> Vec<f32> {
+        let (tokens, rows) = (self.tokens(), self.weights.rows());
+        let mut out = vec![f32::NAN; tokens * rows];
+        let (weights, bias) = (&self.weights, Some(&self.bias[..]));
+        let target = Target { weights, bias, out: SharedValues::new(&mut out), stride: rows };
+        let input = self.input(0..tokens);
+        with_format!(weights.dtype(),
+            float F => float::Rows::<F>::new(&input, &target, 0..rows).run(Portable),
+            quantized F => integer::Rows::<F>::new(&input, &target, 0..rows).run(Portable)
+        );
+        out
+    }
+
+    /// One output in double precision, and the sum of the absolute values of what was added up.
+    fn reference(&self, token: usize, row: usize) -> (f64, f64) {
+        let columns = self.weights.columns();
+        let mut weights = vec![0.0; columns];
+        self.weights.row_into(row, &mut weights);
+        let input = self.input(token..token + 1);
+        let is_float = with_format!(self.weights.dtype(), float _F => true, quantized _F => false);
+        let x = |column: usize| {
+            let block = column / CODES;
+            let group = &input.groups(0)[block / BLOCKS];
+            let code = group.codes[block % BLOCKS][column % CODES].cast_signed();
+            let rounded = f32::from(code) * group.scales[block % BLOCKS];
+            f64::from(if is_float { input.values(0)[column] } else { rounded })
+        };
+        let products = weights.iter().enumerate().map(|(column, weight)| f64::from(*weight) * x(column));
+        let bias = f64::from(self.bias[row]);
+        products.fold((bias, bias.abs()), |(sum, size), product| (sum + product, size + product.abs()))
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn products_are_close_to_the_reference() {
+    for &dtype in DType::ALL {
+        let blocks = if dtype.block_len() == 1 { 301 } else { 1280 / dtype.block_len() - 1 };
+        let case = Case::new(dtype, 7, blocks, 6, 1);
+        let out = case.multiply(2, 0..6, 0..7);
+        for (i, found) in out.iter().enumerate() {
+            let (expected, size) = case.reference(i / 7, i % 7);
+            let error = (f64::from(*found) - expected).abs();
+            assert!(error <= size * 1e-6, "{dtype}, output {i}: {found} should be {expected}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    #[test]
+    fn an_output_depends_on_its_row_and_token_only(
+        dtype in select(DType::ALL),
+        rows in 1usize..40,
+        blocks in 1usize..50,
+        tokens in prop_oneof![1usize..10, 60usize..70],
+        threads in 1usize..4,
+        seed in any::<u64>(),
+    ) {
+        let blocks = if dtype.block_len() == 256 { blocks.div_ceil(8) } else { blocks };
+        let case = Case::new(dtype, rows, blocks, tokens, seed);
+        let whole = case.multiply(threads, 0..tokens, 0..rows);
+        let mut numbers = Numbers(seed);
+        for _ in 0..4 {
+            let (row, token) = (numbers.next() as usize % rows, numbers.next() as usize % tokens);
+            let alone = case.multiply(1, token..token + 1, row..row + 1);
+            prop_assert_eq!(alone[0].to_bits(), whole[token * rows + row].to_bits());
+            let column = case.multiply(1, 0..tokens, row..row + 1);
+            prop_assert!((0..tokens).all(|t| column[t].to_bits() == whole[t * rows + row].to_bits()));
+            let from_here = case.multiply(2, token..tokens, row..rows);
+            for (i, value) in from_here.iter().enumerate() {
+                let (t, r) = (token + i / (rows - row), row + i % (rows - row));
+                prop_assert_eq!(value.to_bits(), whole[t * rows + r].to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn this_machine_computes_what_every_other_does(
+        dtype in select(DType::ALL),
+        rows in 1usize..6,
+        blocks in 1usize..50,
+        tokens in 1usize..10,
+        seed in any::<u64>(),
+    ) {
+        let blocks = if dtype.block_len() == 256 { blocks.div_ceil(8) } else { blocks };
+        let case = Case::new(dtype, rows, blocks, tokens, seed);
+        prop_assert_eq!(bits(&case.multiply(1, 0..tokens, 0..rows)), bits(&case.multiply_portable()));
+    }
+}

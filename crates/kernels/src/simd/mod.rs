@@ -1,0 +1,114 @@
+//! Vectors of eight floats and of 32 bytes, for whatever instructions the machine has.
+//!
+//! A kernel is written once, generic over [`Simd`], and run through [`dispatch`], which picks the best implementation at
+//! run time. All implementations compute the same bits: every operation is defined exactly, order of summation included,
+//! and [`Portable`] is the definition in plain code that the others are tested against.
+//!
+//! Kernels must be `#[inline(always)]` down to the vector operations: only what is inlined into the function that enables
+//! the instructions is compiled to them.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+pub(crate) mod math;
+mod portable;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use portable::Portable;
+
+/// Values in a vector of floats.
+pub(crate) const LANES: usize = 8;
+/// Values in a vector of codes.
+pub(crate) const CODES: usize = 32;
+
+/// Vector operations. A value of the type proves that the machine has the instructions.
+pub(crate) trait Simd: Copy + Send + Sync {
+    /// Eight 32-bit floats.
+    type Floats: Copy;
+    /// Eight 32-bit integers.
+    type Integers: Copy;
+    /// 32 bytes, signed or unsigned as the operation says.
+    type Codes: Copy;
+
+    /// All lanes `value`.
+    fn splat(self, value: f32) -> Self::Floats;
+    fn load(self, values: &[f32; LANES]) -> Self::Floats;
+    fn store(self, values: Self::Floats, to: &mut [f32; LANES]);
+    /// Little-endian 32-bit floats.
+    fn load_f32(self, bytes: &[u8; 32]) -> Self::Floats;
+    /// Little-endian 16-bit floats.
+    fn load_f16(self, bytes: &[u8; 16]) -> Self::Floats;
+    /// Little-endian upper halves of 32-bit floats.
+    fn load_bf16(self, bytes: &[u8; 16]) -> Self::Floats;
+    /// The bits of 16-bit floats, widened.
+    fn widen_halves(self, halves: [u16; LANES]) -> Self::Floats;
+    /// Rounds to 16-bit floats, to nearest, ties to even.
+    fn narrow_to_halves(self, values: Self::Floats) -> [u16; LANES];
+    fn widen_bytes(self, values: [i8; LANES]) -> Self::Floats;
+
+    fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn sub(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn div(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b + c`, rounded once.
+    fn fused(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// The larger of each pair, and `b` where one is not a number.
+    fn max(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// The smaller of each pair, and `b` where one is not a number.
+    fn min(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn abs(self, a: Self::Floats) -> Self::Floats;
+    /// Rounds to whole numbers, ties to even.
+    fn round(self, a: Self::Floats) -> Self::Floats;
+    /// Two to the power of whole numbers from -126 to 127.
+    fn power_of_two(self, exponents: Self::Floats) -> Self::Floats;
+    /// `values` where `x >= bound`, else zero.
+    fn keep_from(self, values: Self::Floats, x: Self::Floats, bound: Self::Floats) -> Self::Floats;
+    /// Lane `lane`, everywhere.
+    fn spread(self, values: Self::Floats, lane: usize) -> Self::Floats;
+    /// Lane `2 * pair` in the lower four lanes, lane `2 * pair + 1` in the upper four.
+    fn spread_pair(self, values: Self::Floats, pair: usize) -> Self::Floats;
+    /// The sums of all lanes of four vectors, each in the order `((0+4)+(2+6))+((1+5)+(3+7))`.
+    fn sums(self, values: [Self::Floats; 4]) -> [f32; 4];
+    /// The sum of all lanes, in that same order.
+    fn sum(self, values: Self::Floats) -> f32;
+    /// The largest lane.
+    fn largest(self, values: Self::Floats) -> f32;
+
+    fn load_codes(self, bytes: &[u8; CODES]) -> Self::Codes;
+    fn store_codes(self, codes: Self::Codes, to: &mut [u8; CODES]);
+    /// The low halves of 16 bytes, followed by their high halves.
+    fn split_nibbles(self, bytes: &[u8; 16]) -> Self::Codes;
+    /// Byte `i` is `value` if bit `i` of `bits` is set, else zero.
+    fn expand_bits(self, bits: u32, value: u8) -> Self::Codes;
+    /// Each byte shifted left by `left` bits (right, if negative), and then masked. The mask must clear what the shift moves
+    /// over from the neighbouring byte.
+    fn shift_and_mask(self, codes: Self::Codes, left: i32, mask: u8) -> Self::Codes;
+    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
+    /// Looks up each code, which must be less than 16.
+    fn look_up(self, codes: Self::Codes, table: &[i8; 16]) -> Self::Codes;
+    /// Signed bytes: the values times `factor`, rounded to whole numbers with ties to even, which must lie within a byte.
+    fn quantize(self, values: [Self::Floats; 4], factor: Self::Floats) -> Self::Codes;
+    /// Lane `i`: the sum of products of bytes `4 i` to `4 i + 3`, `a` being unsigned and at most 128, `b` signed and at
+    /// least -127.
+    fn dot_unsigned(self, a: Self::Codes, b: Self::Codes) -> Self::Integers;
+    /// The same with `a` signed.
+    fn dot_signed(self, a: Self::Codes, b: Self::Codes) -> Self::Integers;
+    fn to_floats(self, integers: Self::Integers) -> Self::Floats;
+}
+
+/// A kernel with its arguments. Mark `run` as `#[inline(always)]`.
+pub(crate) trait Task {
+    /// What it computes.
+    type Output;
+    /// Computes it with the given instructions.
+    fn run<S: Simd>(self, simd: S) -> Self::Output;
+}
+
+/// Runs a kernel with the best instructions that this machine has.
+pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(avx2) = avx2::Avx2::detect() {
+        return avx2.run(task);
+    }
+    task.run(Portable)
+}
