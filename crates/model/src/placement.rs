@@ -90,12 +90,10 @@ mod tests {
     fn ranks_are_numbered_stage_by_stage() {
         let places: Vec<_> = (0..4).map(|rank| Placement::of_rank(rank, 5, 2, &[1.0, 1.0])).collect();
         let summary: Vec<_> = places.iter().map(|p| (p.layers.clone(), p.index, p.first, p.last)).collect();
-        assert_eq!(summary, [
-            (0..3, 0, true, false),
-            (0..3, 1, true, false),
-            (3..5, 0, false, true),
-            (3..5, 1, false, true)
-        ]);
+        assert_eq!(
+            summary,
+            [(0..3, 0, true, false), (0..3, 1, true, false), (3..5, 0, false, true), (3..5, 1, false, true)]
+        );
     }
 
     #[test]

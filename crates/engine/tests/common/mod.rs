@@ -8,24 +8,24 @@ use std::time::Duration;
 use engine::ranks::{Front, Job, Layout, RankError, model_bytes, run_rank};
 use engine::{Engine, Event, Limits, ModelInfo, Request, TokenInfo};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
-use model::{ChatTemplate, Gguf, Tokenizer};
+use model::{Gguf, Tokenizer};
 
-pub fn tiny(name: &str) -> PathBuf {
+pub(crate) fn tiny(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden").join(format!("{name}.gguf"))
 }
 
 /// A group under way; the ranks' results come when the engine has been dropped.
-pub struct Group {
-    pub engine: Engine,
-    pub ranks: Vec<JoinHandle<Result<(), RankError>>>,
+pub(crate) struct Group {
+    pub(crate) engine: Engine,
+    pub(crate) ranks: Vec<JoinHandle<Result<(), RankError>>>,
 }
 
 impl Group {
-    pub fn start(name: &str, (tensor, pipeline): (usize, usize), transport: Transport) -> Self {
+    pub(crate) fn start(name: &str, (tensor, pipeline): (usize, usize), transport: Transport) -> Self {
         Self::start_with(name, (tensor, pipeline), transport, |_| {})
     }
 
-    pub fn start_with(
+    pub(crate) fn start_with(
         name: &str,
         (tensor, pipeline): (usize, usize),
         transport: Transport,
@@ -63,20 +63,19 @@ impl Group {
         let controls = rendezvous.gather(|_, _| serde_json::to_vec(&job).unwrap()).unwrap();
         let (front, _) = Front::start(controls, Duration::from_secs(60)).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
-        let chat_template = ChatTemplate::from_gguf(&file, &tokenizer).unwrap().map(Arc::new);
-        let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template, context: job.context };
+        let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template: None, context: job.context };
         let engine = Engine::start(model, Limits::default(), Box::new(front));
         Self { engine, ranks }
     }
 
     /// Drops the engine and waits for the ranks.
-    pub fn stop(self) -> Vec<Result<(), RankError>> {
+    pub(crate) fn stop(self) -> Vec<Result<(), RankError>> {
         drop(self.engine);
         self.ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     }
 
     /// Runs a request to its end: prompt tokens, text, tokens, and the last event.
-    pub fn run(&self, request: Request) -> Answer {
+    pub(crate) fn run(&self, request: Request) -> Answer {
         let mut generation = self.engine.submit(request).unwrap();
         let mut answer = Answer::default();
         while let Some(event) = generation.next_blocking() {
@@ -95,15 +94,15 @@ impl Group {
 
 /// Everything that a request brought.
 #[derive(Debug, Default, PartialEq)]
-pub struct Answer {
-    pub prompt: Vec<TokenInfo>,
-    pub text: String,
-    pub tokens: Vec<TokenInfo>,
-    pub last: Option<Event>,
+pub(crate) struct Answer {
+    pub(crate) prompt: Vec<TokenInfo>,
+    pub(crate) text: String,
+    pub(crate) tokens: Vec<TokenInfo>,
+    pub(crate) last: Option<Event>,
 }
 
 impl Answer {
-    pub fn ids(&self) -> Vec<u32> {
+    pub(crate) fn ids(&self) -> Vec<u32> {
         self.tokens.iter().map(|token| token.id).collect()
     }
 }

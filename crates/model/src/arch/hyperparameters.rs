@@ -148,7 +148,8 @@ impl<'a> Hyperparameters<'a> {
         }
         let values = metadata.get_array_u64(&key)?;
         let value = values.get(layer).copied();
-        let value = value.ok_or_else(|| self.bad(name, format!("has {} entries, none for layer {layer}", values.len())));
+        let value =
+            value.ok_or_else(|| self.bad(name, format!("has {} entries, none for layer {layer}", values.len())));
         self.bounded(name, value?).map(Some)
     }
 

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use kernels::{KvCache, KvType, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place};
+use kernels::{
+    KvCache, KvType, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place,
+};
 
 use super::{SplitMatrix, Step, gather, place_columns, post_norm, select, select_bias};
 use crate::arch::{Attention, Blueprint, Layer};
@@ -75,9 +77,8 @@ impl AttentionBlock {
             let rows = attention.kv_heads * head_dim;
             Projection::load(file, &name(tensor), hidden, rows, elements(&kv_heads))
         };
-        let head_norm = |tensor: &str| {
-            attention.query_key_norm.then(|| file.vector_of(&name(tensor), head_dim)).transpose()
-        };
+        let head_norm =
+            |tensor: &str| attention.query_key_norm.then(|| file.vector_of(&name(tensor), head_dim)).transpose();
         let all_elements = attention.heads * head_dim;
         Ok(Self {
             kv_head_of: heads.clone().map(|head| head / group - kv_heads.start).collect(),

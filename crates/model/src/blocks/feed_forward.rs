@@ -56,10 +56,14 @@ impl FeedForwardBlock {
         let (own, total) = (self.width.own(), self.width.total());
         let gate = &mut scratch.gate[..tokens * own.len()];
         let up = &mut scratch.up[..tokens * own.len()];
-        multiply(pool, &scratch.activations, &mut [
-            Product { weights: &self.gate, bias: None, out: gate, stride: own.len() },
-            Product { weights: &self.up, bias: None, out: up, stride: own.len() },
-        ]);
+        multiply(
+            pool,
+            &scratch.activations,
+            &mut [
+                Product { weights: &self.gate, bias: None, out: gate, stride: own.len() },
+                Product { weights: &self.up, bias: None, out: up, stride: own.len() },
+            ],
+        );
         gate_in_place(pool, gate, up, self.activation);
         let wide = &mut scratch.wide[..tokens * total];
         place_columns(gate, own, wide, total);
