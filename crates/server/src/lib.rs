@@ -1,2 +1,25 @@
-//! The HTTP APIs that clients already speak.
+//! The HTTP APIs that clients already speak, over a running [`engine::Engine`].
+//!
+//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (today OpenAI's) translates HTTP
+//! requests to [`engine::Request`] and the engine's events back; everything that dialects share (limits, errors,
+//! queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
 #![forbid(unsafe_code)]
+
+mod app;
+mod body;
+mod connection;
+mod error;
+mod fields;
+mod health;
+mod listen;
+mod metrics;
+mod openai;
+mod options;
+mod plan;
+mod run;
+mod serve;
+mod sse;
+
+pub use listen::{BindError, Listener, bind};
+pub use options::Options;
+pub use serve::{Drained, serve};

@@ -1,0 +1,57 @@
+//! Request bodies: JSON, of bounded size, within bounded time.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::error::{ApiError, Code};
+
+/// The bytes of a body that is declared as JSON. The size is bounded by the router's body limit.
+pub(crate) struct JsonBody(Bytes);
+
+impl JsonBody {
+    /// Parses the bytes. This can take a while for a large body and belongs off the network threads.
+    pub(crate) fn parse(&self) -> Result<Value, ApiError> {
+        serde_json::from_slice(&self.0)
+            .map_err(|error| ApiError::new(Code::InvalidJson, format!("the body is not valid JSON: {error}")))
+    }
+}
+
+impl FromRequest<Arc<App>> for JsonBody {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
+        if !declares_json(request.headers()) {
+            let message = "the body must be JSON, declared by the header 'Content-Type: application/json'";
+            return Err(ApiError::new(Code::UnsupportedMediaType, message));
+        }
+        let read = tokio::time::timeout(app.options.body_timeout, Bytes::from_request(request, app)).await;
+        let read = read.map_err(|_| ApiError::new(Code::RequestTimeout, "the body did not arrive in time"))?;
+        read.map(JsonBody).map_err(|rejection| {
+            let message = rejection.body_text();
+            if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
+                let limit = app.options.body_bytes_max;
+                ApiError::new(Code::RequestTooLarge, format!("the body is larger than the {limit} bytes allowed"))
+            } else {
+                ApiError::new(Code::InvalidJson, format!("the body could not be read: {message}"))
+            }
+        })
+    }
+}
+
+/// Whether the content type is `application/json` or one of its relatives (`application/problem+json`).
+///
+/// A missing or different type is refused: browsers send `text/plain` and forms to other sites without asking, but JSON
+/// only where the other site allows it, and this server allows it to none.
+fn declares_json(headers: &HeaderMap) -> bool {
+    let Some(Ok(value)) = headers.get(CONTENT_TYPE).map(|value| value.to_str()) else { return false };
+    let essence = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let subtype = essence.strip_prefix("application/");
+    subtype.is_some_and(|subtype| subtype == "json" || subtype.ends_with("+json"))
+}

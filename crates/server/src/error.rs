@@ -1,0 +1,154 @@
+//! Refusals and failures, in the shape that OpenAI's clients parse.
+
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use engine::{EngineError, SubmitError};
+use serde::Serialize;
+
+/// Seconds after which a client whose request found the queue full should try again.
+const RETRY_AFTER_S: &str = "1";
+
+/// Why a request was not served. A program can rely on the code; the message is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// The body is not JSON.
+    InvalidJson,
+    /// A field has the wrong JSON type.
+    InvalidType,
+    /// A field has the right type but a value that means nothing.
+    InvalidValue,
+    /// A required field is absent.
+    MissingParameter,
+    /// A field asks for something that this server does not do.
+    UnsupportedParameter,
+    /// A value asks for something that this server does not do.
+    UnsupportedValue,
+    /// The prompt fills the context.
+    ContextLengthExceeded,
+    /// No model of that name runs here.
+    ModelNotFound,
+    /// No such path.
+    UnknownUrl,
+    /// The path exists, but not for this method.
+    MethodNotAllowed,
+    /// The body is not declared as JSON.
+    UnsupportedMediaType,
+    /// The body is larger than allowed.
+    RequestTooLarge,
+    /// The body was too slow to arrive.
+    RequestTimeout,
+    /// The answer took longer than the operator allows.
+    GenerationTimeout,
+    /// The queue is full.
+    QueueFull,
+    /// The engine has failed or was stopped.
+    EngineFailed,
+    /// The server is about to stop.
+    ShuttingDown,
+    /// A defect of this server.
+    Internal,
+}
+
+impl Code {
+    /// HTTP status, OpenAI's error type, and name on the wire.
+    fn describe(self) -> (StatusCode, &'static str, &'static str) {
+        const INVALID: &str = "invalid_request_error";
+        const SERVER: &str = "server_error";
+        match self {
+            Self::InvalidJson => (StatusCode::BAD_REQUEST, INVALID, "invalid_json"),
+            Self::InvalidType => (StatusCode::BAD_REQUEST, INVALID, "invalid_type"),
+            Self::InvalidValue => (StatusCode::BAD_REQUEST, INVALID, "invalid_value"),
+            Self::MissingParameter => (StatusCode::BAD_REQUEST, INVALID, "missing_required_parameter"),
+            Self::UnsupportedParameter => (StatusCode::BAD_REQUEST, INVALID, "unsupported_parameter"),
+            Self::UnsupportedValue => (StatusCode::BAD_REQUEST, INVALID, "unsupported_value"),
+            Self::ContextLengthExceeded => (StatusCode::BAD_REQUEST, INVALID, "context_length_exceeded"),
+            Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
+            Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type"),
+            Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
+            Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "timeout_error", "request_timeout"),
+            Self::GenerationTimeout => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", "generation_timeout"),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full"),
+            Self::EngineFailed => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_failed"),
+            Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
+        }
+    }
+}
+
+/// A request that was not served, or not to its end.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ApiError {
+    code: Code,
+    message: String,
+    /// The field at fault, for example `messages[0].role`.
+    param: Option<String>,
+}
+
+impl ApiError {
+    /// An error that is nobody's field's fault.
+    pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), param: None }
+    }
+
+    /// An error in the field `param`.
+    pub(crate) fn of_field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), param: Some(param.into()) }
+    }
+
+    /// A request that the engine did not accept; `prompt` is the field that the prompt came from.
+    pub(crate) fn refused(error: &SubmitError, prompt: &str) -> Self {
+        let message = error.to_string();
+        match error {
+            SubmitError::EmptyPrompt | SubmitError::TokenOutOfRange { .. } => {
+                Self::of_field(Code::InvalidValue, prompt, message)
+            }
+            SubmitError::PromptTooLong { .. } => Self::of_field(Code::ContextLengthExceeded, prompt, message),
+            SubmitError::BadSampling { name, .. } => Self::of_field(Code::InvalidValue, *name, message),
+            SubmitError::QueueFull { .. } => Self::new(Code::QueueFull, message),
+            SubmitError::NotRunning(_) => Self::new(Code::EngineFailed, message),
+            _ => Self::new(Code::InvalidValue, message),
+        }
+    }
+
+    /// The body of the answer, which is also the last event of a stream that fails.
+    pub(crate) fn body(&self) -> ErrorBody<'_> {
+        let (_, kind, code) = self.code.describe();
+        ErrorBody { error: ErrorDetails { message: &self.message, kind, param: self.param.as_deref(), code } }
+    }
+}
+
+impl From<&EngineError> for ApiError {
+    fn from(error: &EngineError) -> Self {
+        let code = if *error == EngineError::ShutDown { Code::ShuttingDown } else { Code::EngineFailed };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (status, _, _) = self.code.describe();
+        let mut response = (status, axum::Json(self.body())).into_response();
+        if self.code == Code::QueueFull {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        }
+        response
+    }
+}
+
+/// `{"error": {...}}`
+#[derive(Debug, Serialize)]
+pub(crate) struct ErrorBody<'a> {
+    error: ErrorDetails<'a>,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorDetails<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    param: Option<&'a str>,
+    code: &'static str,
+}

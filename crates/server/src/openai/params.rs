@@ -1,0 +1,160 @@
+//! The request fields that chat completions and completions have in common.
+
+use engine::{ModelInfo, Request, Sampling};
+use serde_json::Value;
+
+use super::models;
+use crate::error::{ApiError, Code};
+use crate::fields::{self, Fields};
+
+/// Most stop strings in a request. OpenAI allows 4; evaluation harnesses and agents send more.
+const STOP_STRINGS_MAX: usize = 16;
+/// Longest stop string in bytes: every token's text is compared with all of them.
+const STOP_BYTES_MAX: usize = 256;
+/// Most entries in `logit_bias`.
+const BIASES_MAX: usize = 1024;
+/// Most answers to one prompt, as OpenAI bounds it.
+const CHOICES_MAX: u32 = 128;
+/// Most alternatives reported per token.
+pub(super) const TOP_LOGPROBS_MAX: u32 = 20;
+
+/// What the common fields ask for.
+pub(super) struct Common {
+    /// Everything but the prompt, the token limit and the log-probabilities.
+    pub(super) request: Request,
+    /// Answers wanted for each prompt.
+    pub(super) choices: usize,
+    /// How to stream, if the answer is to be streamed.
+    pub(super) stream: Option<StreamOptions>,
+}
+
+/// How to stream.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct StreamOptions {
+    /// Whether a last chunk tells the token counts.
+    pub(super) include_usage: bool,
+}
+
+impl Common {
+    pub(super) fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Self, ApiError> {
+        models::check(fields.required_text("model")?, model)?;
+        refuse_response_format(fields)?;
+        let request = Request {
+            sampling: sampling(fields, model.tokenizer.vocabulary())?,
+            stop: stop(fields)?,
+            ignore_end: fields.flag("ignore_eos")?.unwrap_or(false),
+            ..Request::default()
+        };
+        // Only tells users apart, which this server has no use for; still, it must be what it claims to be.
+        fields.text("user")?;
+        let choices = fields.count("n", 1..=CHOICES_MAX)?.unwrap_or(1);
+        Ok(Self { request, choices, stream: stream(fields)? })
+    }
+}
+
+fn sampling(fields: &Fields<'_>, vocabulary: usize) -> Result<Sampling, ApiError> {
+    let defaults = Sampling::default();
+    Ok(Sampling {
+        temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
+        // -1 is how vLLM's clients switch it off.
+        top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map_or(0, |k| usize::try_from(k).unwrap_or(0)),
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(defaults.top_p),
+        min_p: fields.number("min_p", 0.0..=1.0)?.unwrap_or(defaults.min_p),
+        repetition_penalty: fields.number("repetition_penalty", 0.01..=100.0)?.unwrap_or(defaults.repetition_penalty),
+        repetition_window: defaults.repetition_window,
+        presence_penalty: fields.number("presence_penalty", -2.0..=2.0)?.unwrap_or(defaults.presence_penalty),
+        frequency_penalty: fields.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(defaults.frequency_penalty),
+        logit_bias: logit_bias(fields, vocabulary)?,
+        seed: seed(fields)?,
+    })
+}
+
+/// `{"token id": bias}`
+fn logit_bias(fields: &Fields<'_>, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(biases) = fields.nested("logit_bias")? else { return Ok(Vec::new()) };
+    if biases.object().len() > BIASES_MAX {
+        let problem = format!("has {} entries, but at most {BIASES_MAX} are allowed", biases.object().len());
+        return Err(fields.error(Code::InvalidValue, "logit_bias", problem));
+    }
+    let read = |(key, bias): (&String, &Value)| {
+        let known = key.parse().ok().filter(|&id: &u32| (id as usize) < vocabulary);
+        let id = known.ok_or_else(|| {
+            let problem = format!("has the key {key:?}, which is no token id below {vocabulary}");
+            fields.error(Code::InvalidValue, "logit_bias", problem)
+        })?;
+        Ok((id, fields::number(bias, &format!("logit_bias.{key}"), -100.0..=100.0)?))
+    };
+    biases.object().iter().map(read).collect()
+}
+
+/// Any integer of 64 bits, signed or not.
+fn seed(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {
+    match fields.value("seed").and_then(Value::as_u64) {
+        Some(seed) => Ok(Some(seed)),
+        None => Ok(fields.integer("seed", i64::MIN..=i64::MAX)?.map(i64::cast_unsigned)),
+    }
+}
+
+/// A string or an array of strings, none empty.
+fn stop(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
+    let one = |value: &Value, path: String| -> Result<String, ApiError> {
+        match value.as_str() {
+            None => Err(fields::wrong_type(&path, "a string", value)),
+            Some("") => Err(ApiError::of_field(Code::InvalidValue, &path, format!("{path} must not be empty"))),
+            Some(text) if text.len() > STOP_BYTES_MAX => {
+                let message = format!("{path} has {} bytes, but at most {STOP_BYTES_MAX} are allowed", text.len());
+                Err(ApiError::of_field(Code::InvalidValue, &path, message))
+            }
+            Some(text) => Ok(text.to_owned()),
+        }
+    };
+    match fields.value("stop") {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) if items.len() > STOP_STRINGS_MAX => {
+            let problem = format!("has {} strings, but at most {STOP_STRINGS_MAX} are allowed", items.len());
+            Err(fields.error(Code::InvalidValue, "stop", problem))
+        }
+        Some(Value::Array(items)) => {
+            items.iter().enumerate().map(|(index, item)| one(item, format!("stop[{index}]"))).collect()
+        }
+        Some(value @ Value::String(_)) => Ok(vec![one(value, "stop".to_owned())?]),
+        Some(value) => Err(fields::wrong_type("stop", "a string or an array of strings", value)),
+    }
+}
+
+fn stream(fields: &Fields<'_>) -> Result<Option<StreamOptions>, ApiError> {
+    let streaming = fields.flag("stream")?.unwrap_or(false);
+    let options = fields.nested("stream_options")?;
+    if !streaming && options.is_some() {
+        return Err(fields.error(Code::InvalidValue, "stream_options", "is only allowed when stream is true"));
+    }
+    let include_usage = options.map(|options| options.flag("include_usage")).transpose()?.flatten().unwrap_or(false);
+    Ok(streaming.then_some(StreamOptions { include_usage }))
+}
+
+/// Plain text is the only format so far.
+fn refuse_response_format(fields: &Fields<'_>) -> Result<(), ApiError> {
+    let Some(format) = fields.nested("response_format")? else { return Ok(()) };
+    match format.required_text("type")? {
+        "text" => Ok(()),
+        other => {
+            let problem = format!("is {other:?}, which is not supported yet: only \"text\" is");
+            Err(format.error(Code::UnsupportedValue, "type", problem))
+        }
+    }
+}
+
+/// Refuses fields that would change the answer in a way that this server does not know. Their values that ask for
+/// nothing (`null`, `false`, an empty string or array) pass, since clients send them by default.
+pub(super) fn refuse_unsupported(fields: &Fields<'_>, names: &[&str]) -> Result<(), ApiError> {
+    let asks = |name: &&&str| match fields.value(name) {
+        None | Some(Value::Bool(false)) => false,
+        Some(Value::String(text)) => !text.is_empty(),
+        Some(Value::Array(items)) => !items.is_empty(),
+        Some(_) => true,
+    };
+    match names.iter().find(asks) {
+        None => Ok(()),
+        Some(name) => Err(fields.error(Code::UnsupportedParameter, name, "is not supported by this server")),
+    }
+}

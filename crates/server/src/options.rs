@@ -1,0 +1,39 @@
+//! What an operator may set.
+
+use std::time::Duration;
+
+/// Limits and time-outs of the server. The defaults suit one machine on a desk.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Largest request body in bytes; larger ones are refused with status 413.
+    pub body_bytes_max: usize,
+    /// Connections served at once; further ones wait in the operating system's backlog.
+    pub connections_max: usize,
+    /// Time a client has to send the head of a request, and how long an idle connection is kept.
+    pub header_timeout: Duration,
+    /// Time a client has to send the body of a request.
+    pub body_timeout: Duration,
+    /// How long a client may refuse to take data before its connection is cut.
+    pub write_timeout: Duration,
+    /// Longest time one request may take, queueing included; `None` sets no bound.
+    pub request_timeout: Option<Duration>,
+    /// Silence after which a stream carries a comment, so that nothing on the way takes it for dead.
+    pub keep_alive_interval: Duration,
+    /// How long running requests may go on after the shutdown signal before they are cancelled.
+    pub drain_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            body_bytes_max: 4 << 20,
+            connections_max: 512,
+            header_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
+            request_timeout: None,
+            keep_alive_interval: Duration::from_secs(15),
+            drain_timeout: Duration::from_secs(30),
+        }
+    }
+}

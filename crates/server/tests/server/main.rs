@@ -1,0 +1,15 @@
+//! The server over a scripted engine, through real loopback connections.
+#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+
+mod bad_requests;
+mod chat;
+mod completions;
+mod disconnects;
+mod failures;
+mod harness;
+mod limits;
+mod listening;
+mod operation;
+mod random_bodies;
+mod script;
+mod shutdown;
