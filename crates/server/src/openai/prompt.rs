@@ -18,36 +18,24 @@ pub(super) struct Prompt {
     pub(super) text: String,
 }
 
-/// Reads `prompt`: a string, an array of strings, an array of token ids, or an array of such arrays.
+/// Reads `prompt`: a string, an array of token ids, or an array of prompts in either form.
 pub(super) fn read(fields: &Fields<'_>, tokenizer: &Tokenizer) -> Result<Vec<Prompt>, ApiError> {
     // vLLM's name for the tokens that the checkpoint wants around a text, such as one that begins it.
     let add_special = fields.flag("add_special_tokens")?.unwrap_or(true);
-    let value = fields.value("prompt").ok_or_else(|| fields.missing("prompt"))?;
-    let from_text = |text: &str, path: &str| of_text(text, path, add_special, tokenizer);
-    match value {
-        Value::String(text) => Ok(vec![from_text(text, "prompt")?]),
-        Value::Array(items) if items.len() > PROMPTS_MAX && !items[0].is_number() => {
-            let problem = format!("has {} prompts, but at most {PROMPTS_MAX} are allowed", items.len());
-            Err(fields.error(Code::InvalidValue, "prompt", problem))
-        }
-        Value::Array(items) => match items.first() {
-            None => Err(fields.error(Code::InvalidValue, "prompt", "must not be empty")),
-            Some(Value::Number(_)) => Ok(vec![of_tokens(items, "prompt", tokenizer)?]),
-            Some(Value::String(_) | Value::Array(_)) => {
-                let read = |(index, item): (usize, &Value)| {
-                    let path = format!("prompt[{index}]");
-                    match (item, &items[0]) {
-                        (Value::String(text), Value::String(_)) => from_text(text, &path),
-                        (Value::Array(ids), Value::Array(_)) => of_tokens(ids, &path, tokenizer),
-                        (item, Value::String(_)) => Err(fields::wrong_type(&path, "a string like the first", item)),
-                        (item, _) => Err(fields::wrong_type(&path, "an array of token ids like the first", item)),
-                    }
-                };
-                items.iter().enumerate().map(read).collect()
+    let one = |value: &Value, path: &str| match value {
+        Value::String(text) => of_text(text, path, add_special, tokenizer),
+        Value::Array(ids) => of_tokens(ids, path, tokenizer),
+        other => Err(fields::wrong_type(path, "a string or an array of token ids", other)),
+    };
+    match fields.value("prompt").ok_or_else(|| fields.missing("prompt"))? {
+        Value::Array(prompts) if prompts.first().is_some_and(|first| !first.is_number()) => {
+            if prompts.len() > PROMPTS_MAX {
+                let problem = format!("has {} prompts, but at most {PROMPTS_MAX} are allowed", prompts.len());
+                return Err(fields.error(Code::InvalidValue, "prompt", problem));
             }
-            Some(other) => Err(fields::wrong_type("prompt[0]", "a string, a token id or an array of token ids", other)),
-        },
-        other => Err(fields::wrong_type("prompt", "a string or an array", other)),
+            prompts.iter().enumerate().map(|(index, prompt)| one(prompt, &format!("prompt[{index}]"))).collect()
+        }
+        prompt => Ok(vec![one(prompt, "prompt")?]),
     }
 }
 
