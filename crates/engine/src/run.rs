@@ -126,11 +126,11 @@ impl Observer for Listener<'_> {
     fn token(&mut self, token: TokenInfo) -> Flow {
         self.generated += 1;
         self.first_token_ms.get_or_insert_with(|| milliseconds_since(self.caller.submitted));
-        if self.model.tokenizer.is_end_of_generation(token.id) {
-            // Its text is markup, never part of the answer. Whether it ends the run is the backend's to say.
-            return self.flow();
-        }
-        let released = self.filter.push(token, |id| self.model.tokenizer.token_bytes(id));
+        let tokenizer = &self.model.tokenizer;
+        // The text of an end-of-text token is markup, never part of the answer. The token itself is reported: whoever
+        // counts tokens or scores log-probabilities needs it. Whether it ends the run is the backend's to say.
+        let bytes_of = |id| if tokenizer.is_end_of_generation(id) { &[][..] } else { tokenizer.token_bytes(id) };
+        let released = self.filter.push(token, bytes_of);
         self.stop_text = released.stop;
         if !released.text.is_empty() || !released.tokens.is_empty() {
             self.caller.send(Event::Text { text: released.text, tokens: released.tokens });

@@ -76,7 +76,7 @@ fn uneven_shares() {
     let single = Group::start("tiny-llama", (1, 1), Transport::Tcp);
     let expected = answers(&single);
     for shares in [[1.0, 3.0], [8.0, 1.0], [1.0, 1.7]] {
-        let change = |job: &mut engine::ranks::Job| job.layout.shares = shares.to_vec();
+        let change = |_, job: &mut engine::ranks::Job| job.layout.shares = shares.to_vec();
         let group = Group::start_with("tiny-llama", (2, 1), Transport::SharedMemory, change);
         assert!(answers(&group) == expected, "{shares:?}");
     }

@@ -79,6 +79,7 @@ impl Session {
             threads,
             context,
             step_tokens: options.ubatch_size.min(context),
+            crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
             kv_f32: options.cache_type == CacheType::F32,
         };
@@ -114,8 +115,12 @@ fn threads_per_rank(options: &LayoutOptions, local_ranks: usize) -> anyhow::Resu
     if let Some(threads) = options.threads {
         return Ok(threads.into());
     }
-    let cores = std::thread::available_parallelism().context("cannot tell the number of cores: give --threads")?;
-    Ok((cores.get() / local_ranks.max(1)).max(1))
+    Ok((cores()? / local_ranks.max(1)).max(1))
+}
+
+fn cores() -> anyhow::Result<usize> {
+    let cores = std::thread::available_parallelism();
+    Ok(cores.context("cannot tell how many cores this machine has")?.get())
 }
 
 fn context_size(options: &LayoutOptions, blueprint: &Blueprint) -> anyhow::Result<usize> {

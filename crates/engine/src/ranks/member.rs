@@ -76,12 +76,15 @@ pub(crate) struct Member {
 
 impl Member {
     /// Loads this rank's shard of the model in `file`.
-    pub(crate) fn load(fabric: Fabric, file: &Gguf, job: Job) -> Result<Self, RankError> {
+    pub(crate) fn load(mut fabric: Fabric, file: &Gguf, job: Job) -> Result<Self, RankError> {
         let blueprint = Blueprint::from_gguf(file)?;
         let (rank, layout) = (fabric.rank(), &job.layout);
         if fabric.size() != layout.ranks() || layout.shares.len() != layout.tensor {
             let size = fabric.size();
             return Err(RankError::Protocol(format!("the layout {layout} does not fit a group of {size} ranks")));
+        }
+        if job.crowded {
+            fabric.set_crowded(true);
         }
         let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
         let options = ShardOptions {

@@ -22,6 +22,9 @@ pub struct Job {
     pub context: usize,
     /// Most tokens in one step.
     pub step_tokens: usize,
+    /// Whether the ranks of the front's machine have more threads than it has cores, so that waiting ones must give
+    /// theirs up.
+    pub crowded: bool,
     /// Tokens that end a generation.
     pub end_tokens: Vec<u32>,
     /// Whether the KV cache holds 32-bit floats rather than 16-bit ones.

@@ -1,4 +1,5 @@
 //! Starts a group whose ranks are threads of the test.
+#![allow(clippy::unwrap_used, dead_code, reason = "helpers of several tests, none of which uses all of them")]
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,20 +23,21 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn start(name: &str, (tensor, pipeline): (usize, usize), transport: Transport) -> Self {
-        Self::start_with(name, (tensor, pipeline), transport, |_| {})
+        Self::start_with(name, (tensor, pipeline), transport, |_, _| {})
     }
 
+    /// The same with a job that is changed for each rank.
     pub(crate) fn start_with(
         name: &str,
         (tensor, pipeline): (usize, usize),
         transport: Transport,
-        change: impl FnOnce(&mut Job),
+        change: impl Fn(usize, &mut Job),
     ) -> Self {
         let path = tiny(name);
         let file = Gguf::open(&path).unwrap();
         let layout = Layout { tensor, pipeline, shares: vec![1.0; tensor] };
         let size = layout.ranks();
-        let mut job = Job {
+        let job = Job {
             model: name.to_owned(),
             path: path.display().to_string(),
             model_bytes: model_bytes(&file),
@@ -43,10 +45,10 @@ impl Group {
             threads: 1,
             context: 512,
             step_tokens: 32,
+            crowded: true,
             end_tokens: vec![0, 2],
             kv_f32: false,
         };
-        change(&mut job);
         let secret = Secret::random().unwrap();
         let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, size, RendezvousOptions::default()).unwrap();
         let address = rendezvous.address();
@@ -60,7 +62,12 @@ impl Group {
             })
         });
         let ranks: Vec<_> = ranks.collect();
-        let controls = rendezvous.gather(|_, _| serde_json::to_vec(&job).unwrap()).unwrap();
+        let controls = rendezvous.gather(|rank, _| {
+            let mut job = job.clone();
+            change(rank, &mut job);
+            serde_json::to_vec(&job).unwrap()
+        });
+        let controls = controls.unwrap();
         let (front, _) = Front::start(controls, Duration::from_secs(60)).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
         let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template: None, context: job.context };

@@ -16,8 +16,11 @@ use self::hyperparameters::Hyperparameters;
 pub use self::rope::{Rope, RopeScaling};
 use crate::{Gguf, ModelError};
 
+/// Reads an architecture's blueprint from its metadata.
+type Reader = fn(&Hyperparameters<'_>) -> Result<Blueprint, ModelError>;
+
 /// The architectures by the name that `general.architecture` gives them.
-const ARCHITECTURES: &[(&str, fn(&Hyperparameters<'_>) -> Result<Blueprint, ModelError>)] = &[
+const ARCHITECTURES: &[(&str, Reader)] = &[
     ("gemma3", gemma3::blueprint),
     ("llama", llama::blueprint),
     ("qwen2", qwen2::blueprint),

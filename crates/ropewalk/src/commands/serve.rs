@@ -38,7 +38,10 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let options =
         server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };
     eprintln!("{} is served at http://{} ({})", session.engine.model().id, listener.address(), session.layout);
-    runtime.block_on(server::serve(listener, session.engine.clone(), options, stop_signal()));
+    let drained = runtime.block_on(server::serve(listener, session.engine.clone(), options, stop_signal()));
+    if drained.cancelled > 0 {
+        eprintln!("{} requests were cancelled", drained.cancelled);
+    }
     session.engine.shutdown();
     Ok(())
 }
