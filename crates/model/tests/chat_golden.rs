@@ -1,4 +1,5 @@
 //! Chat templates against what `transformers` renders, recorded in `golden/`.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::Path;
 

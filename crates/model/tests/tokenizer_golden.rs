@@ -1,4 +1,5 @@
 //! Tokenizers of every kind against the ids that Hugging Face's `tokenizers` gives, recorded in `golden/`.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::{Path, PathBuf};
 

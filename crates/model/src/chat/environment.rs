@@ -29,6 +29,8 @@ pub(super) fn environment() -> Environment<'static> {
     // Only delimiters can be invalid, and these are the usual ones.
     environment.set_syntax(syntax.unwrap_or_default());
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
+    // Else errors would carry copies of all variables.
+    environment.set_debug(false);
     environment.set_fuel(Some(FUEL));
     environment.set_recursion_limit(RECURSION_LIMIT);
     environment.set_unknown_method_callback(python::method);
@@ -36,6 +38,8 @@ pub(super) fn environment() -> Environment<'static> {
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", strftime_now);
     environment.add_filter("tojson", tojson);
+    environment.add_test("iterable", python::is_iterable);
+    environment.add_test("sequence", python::is_sequence);
     environment
 }
 

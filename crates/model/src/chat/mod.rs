@@ -8,8 +8,10 @@ mod environment;
 mod json;
 mod python;
 
+use std::thread;
+
 use minijinja::value::{Serde, Value as Variable};
-use minijinja::{Environment, Error};
+use minijinja::{Environment, Error, ErrorKind};
 use serde_json::{Map, Value};
 
 use crate::{Gguf, ModelError, Tokenizer};
@@ -63,7 +65,11 @@ const TOOL_USE: &str = "tool_use";
 
 /// The work that a template may do before it is stopped, in instructions of the template engine or 64 bytes of text
 /// each; published templates need a few hundred a message.
-const FUEL: u64 = 4_000_000;
+const FUEL: u64 = 2_000_000;
+/// The longest template. Published ones have up to 40 KB.
+const MAX_SOURCE_BYTES: usize = 256 << 10;
+/// The stack that templates run on. Only what is touched takes memory.
+const STACK_BYTES: usize = 256 << 20;
 /// How deep loops, blocks and macros may be nested or call themselves.
 const RECURSION_LIMIT: usize = 200;
 
@@ -99,8 +105,7 @@ impl ChatTemplate {
         let mut environment = environment::environment();
         for (name, source) in [(DEFAULT, Some(default)), (TOOL_USE, tool_use)] {
             if let Some(source) = source {
-                let source = environment::without_generation_tags(source);
-                environment.add_template_owned(name, source).map_err(|error| template_error(name, &error))?;
+                environment = apart(name, || parse(environment, name, source))?;
             }
         }
         let mut template = ChatTemplate { environment, tokens, forms: [ContentForm::Either; 2] };
@@ -147,11 +152,35 @@ impl ChatTemplate {
             ("add_generation_prompt", Variable::from(input.add_generation_prompt)),
         ];
         let variables = Variable::from_pairs(texts.chain(extra).chain(documents).chain(fixed));
-        self.environment
-            .get_template(name)
-            .and_then(|template| template.render(variables))
-            .map_err(|error| template_error(name, &error))
+        apart(name, || self.environment.get_template(name)?.render(variables))
     }
+}
+
+/// Adds a template to an environment.
+fn parse(
+    mut environment: Environment<'static>,
+    name: &'static str,
+    source: &str,
+) -> Result<Environment<'static>, Error> {
+    if source.len() > MAX_SOURCE_BYTES {
+        let problem = format!("it has {} bytes, more than {MAX_SOURCE_BYTES}", source.len());
+        return Err(Error::new(ErrorKind::SyntaxError, problem));
+    }
+    environment.add_template_owned(name, environment::without_generation_tags(source))?;
+    Ok(environment)
+}
+
+/// Runs the template engine on a stack of its own. The engine goes as deep as expressions and values are nested,
+/// which only the size of the template and the fuel limit; on the caller's stack this could end the process.
+fn apart<T: Send>(template: &str, work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, ModelError> {
+    let failed = |problem: String| ModelError::Template { template: template.to_owned(), line: None, problem };
+    thread::scope(|scope| {
+        let builder = thread::Builder::new().name("chat-template".to_owned()).stack_size(STACK_BYTES);
+        // Errors can hold values, so they are translated, and dropped, over there.
+        let work = || work().map_err(|error| template_error(template, &error));
+        let worker = builder.spawn_scoped(scope, work).map_err(|error| failed(format!("cannot start it: {error}")))?;
+        worker.join().unwrap_or_else(|_| Err(failed("the template engine panicked".to_owned())))
+    })
 }
 
 /// Translates an error of the template engine.
@@ -165,7 +194,14 @@ fn template_error(template: &str, error: &Error) -> ModelError {
         if !problem.is_empty() {
             problem.push_str(": ");
         }
-        problem.push_str(&error.to_string());
+        match error.downcast_ref::<Error>() {
+            // Its own text repeats the template and the line.
+            Some(error) => match error.detail() {
+                Some(detail) => problem.push_str(&format!("{}: {detail}", error.kind())),
+                None => problem.push_str(&error.kind().to_string()),
+            },
+            None => problem.push_str(&error.to_string()),
+        }
         cause = error.source();
     }
     ModelError::Template { template: template.to_owned(), line: error.line(), problem }

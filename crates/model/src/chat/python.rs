@@ -49,6 +49,16 @@ fn rsplit(text: &str, args: &[Value]) -> Result<Value, Error> {
     Ok(parts.into_iter().rev().map(Value::from).collect())
 }
 
+/// The test `iterable`: unlike other things that can be gone through, None is not.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// The test `sequence`, which strings and dicts pass as well.
+pub(super) fn is_sequence(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String)
+}
+
 /// Prints a value into the text: lists and dicts as Python's `repr`.
 pub(super) fn format(out: &mut Output<'_>, state: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     match value.kind() {
