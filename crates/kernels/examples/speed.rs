@@ -41,10 +41,10 @@ fn main() -> Result<(), kernels::KernelError> {
     Ok(())
 }
 
-/// Matrices of zeros, but for bytes that keep them from being all the same to the processor.
+/// Matrices of bytes that make scales of a usual size in every format.
 fn matrices(dtype: DType) -> Result<Vec<Matrix>, kernels::KernelError> {
     let length = ROWS * dtype.row_bytes(COLUMNS)?;
-    let data: Vec<u8> = (0..length).map(|i| if i % 2 == 0 { (i % 51) as u8 } else { 0x11 }).collect();
+    let data: Vec<u8> = (0..length).map(|i| (0x20 + i * i % 27) as u8).collect();
     (0..MATRICES).map(|_| Matrix::new(dtype, ROWS, COLUMNS, Bytes::from(data.clone()))).collect()
 }
 

@@ -15,8 +15,12 @@ pub(crate) const BLOCKS: usize = GROUP / CODES;
 pub(crate) struct InputGroup {
     /// Signed, -127 to 127.
     pub(crate) codes: [[u8; CODES]; BLOCKS],
+    /// The same with the halves of each block interleaved, for formats that scale them differently.
+    pub(crate) interleaved: [[u8; CODES]; BLOCKS],
     /// What each block's codes are to be multiplied with.
     pub(crate) scales: [f32; BLOCKS],
+    /// The same, once for each half of a block.
+    pub(crate) half_scales: [[f32; LANES]; 2],
     /// The sum of each block's values, for formats that add an offset to all weights of a block.
     pub(crate) sums: [f32; BLOCKS],
     /// The sum of the values of each half of a block.
@@ -123,15 +127,21 @@ impl Task for Quantize<'_> {
 #[inline(always)]
 fn quantize_block<S: Simd>(simd: S, block: &[f32; CODES], index: usize, group: &mut InputGroup) {
     let (quarters, _) = block.as_chunks::<LANES>();
-    let values = [0, 1, 2, 3].map(|i| simd.load(&quarters[i]));
-    let [a, b, c, d] = values.map(|quarter| simd.abs(quarter));
-    let largest = simd.largest(simd.max(simd.max(a, b), simd.max(c, d)));
+    let mut values = [simd.splat(0.0); 4];
+    let mut largest = simd.splat(0.0);
+    for (value, quarter) in values.iter_mut().zip(quarters) {
+        *value = simd.load(quarter);
+        largest = simd.max(largest, simd.abs(*value));
+    }
+    let largest = simd.largest(largest);
     // Below the smallest normal scale the quotient would overflow; such values are as good as zero.
     let (scale, factor) =
         if largest > 127.0 * f32::MIN_POSITIVE { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
     let codes = simd.quantize(values, simd.splat(factor));
     simd.store_codes(codes, &mut group.codes[index]);
+    simd.store_codes(simd.interleave(codes), &mut group.interleaved[index]);
     group.scales[index] = scale;
+    group.half_scales.as_flattened_mut()[2 * index..2 * index + 2].fill(scale);
 
     let ones = simd.load_codes(&[1; CODES]);
     let mut sums = [0.0; LANES];

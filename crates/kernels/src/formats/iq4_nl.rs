@@ -1,6 +1,6 @@
 //! IQ4_NL: 32 values, each one of 16 unevenly spaced levels, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Iq4Nl;
@@ -24,12 +24,13 @@ impl Quantized for Iq4Nl {
     const SIGNED: bool = true;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<18>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            let codes = simd.look_up(simd.split_nibbles(part(block, 2)), &LEVELS);
-            sink.block(i, codes, simd.spread(scales, i));
-        }
+        Factors::signed(simd, simd.widen_halves(gather(blocks, 0, u16::from_le_bytes)))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        simd.look_up(simd.split_nibbles(part(bytes, 18 * block + 2)), &LEVELS)
     }
 }

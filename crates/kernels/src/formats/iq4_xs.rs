@@ -4,7 +4,7 @@
 //! (4; groups `2 n` and `2 n + 1` in the halves of byte `n`), codes (128; 16 bytes a group, as in IQ4_NL).
 
 use super::iq4_nl::LEVELS;
-use super::{Format, Quantized, Sink, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, all_halves, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Iq4Xs;
@@ -40,12 +40,13 @@ impl Quantized for Iq4Xs {
     const SIGNED: bool = true;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let scale = simd.widen_halves([u16::from_le_bytes(*part(block, 0)); 8]);
-        let scales = simd.mul(scale, simd.widen_bytes(Iq4Xs::scales(block)));
-        for i in 0..8 {
-            let codes = simd.look_up(simd.split_nibbles(part(block, 8 + 16 * i)), &LEVELS);
-            sink.block(i, codes, simd.spread(scales, i));
-        }
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        let scales = simd.widen_bytes(&Iq4Xs::scales(block).map(i8::cast_unsigned));
+        Factors::signed(simd, simd.mul(all_halves(simd, block, 0), scales))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        simd.look_up(simd.split_nibbles(part(block, 8 + 16 * index)), &LEVELS)
     }
 }

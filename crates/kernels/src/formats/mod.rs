@@ -49,29 +49,40 @@ pub(crate) trait Format {
 pub(crate) const GROUP: usize = 256;
 
 /// A format whose values are whole numbers times scales, plus offsets, so that products can be computed with integers.
+/// The stored bytes of a row come in groups of [`GROUP`] columns, the last of which may have fewer blocks of 32 columns.
 pub(crate) trait Quantized: Format {
-    /// Whether the codes are signed bytes. Otherwise they are unsigned and at most 128.
+    /// Whether the codes are signed bytes, and the offsets zero. Otherwise codes are unsigned and at most 128.
     const SIGNED: bool = false;
+    /// Whether each half of a block of 32 columns has a scale and an offset of its own.
+    const HALVES: bool = false;
 
-    /// Unpacks the stored bytes of one row's next [`GROUP`] columns, or of fewer at its end, and hands all blocks of 32
-    /// columns to `sink` in order, then their offsets, if the format has any.
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>);
+    /// What the codes of a group are to be multiplied with, and what is to be added then.
+    fn factors<S: Simd>(simd: S, group: &[u8]) -> Factors<S>;
+
+    /// The codes of one block of a group.
+    fn codes<S: Simd>(simd: S, group: &[u8], block: usize) -> S::Codes;
+}
+
+/// A scale and an offset for each of the eight blocks of a group, or for each half of them. They are zero for blocks beyond
+/// the end of the row.
+#[derive(Clone, Copy)]
+pub(crate) enum Factors<S: Simd> {
+    Blocks { scales: S::Floats, offsets: S::Floats },
+    Halves { scales: [S::Floats; 2], offsets: [S::Floats; 2] },
+}
+
+impl<S: Simd> Factors<S> {
+    /// Scales of signed codes, which have no offsets.
+    #[inline(always)]
+    fn signed(simd: S, scales: S::Floats) -> Factors<S> {
+        Factors::Blocks { scales, offsets: simd.splat(0.0) }
+    }
 }
 
 /// A format of plain floats.
 pub(crate) trait Float: Format {
     /// Widens the next eight values.
     fn load<S: Simd>(simd: S, bytes: &[u8]) -> S::Floats;
-}
-
-/// Takes what a format unpacks.
-pub(crate) trait Sink<S: Simd> {
-    /// The codes of 32 columns, and a scale for each 4 of them.
-    fn block(&mut self, index: usize, codes: S::Codes, scales: S::Floats);
-    /// What to add to the values of each block, after scaling. Zero for blocks beyond the end of the row.
-    fn offsets(&mut self, offsets: S::Floats);
-    /// What to add to the values of each half of a block, after scaling.
-    fn half_offsets(&mut self, offsets: [S::Floats; 2]);
 }
 
 /// Evaluates an expression with a type alias for the [`Format`] of a [`DType`], or one of two expressions, depending on
@@ -163,23 +174,35 @@ fn part<const LENGTH: usize>(block: &[u8], offset: usize) -> &[u8; LENGTH] {
     }
 }
 
-/// The half-precision numbers at `offset` of each of up to eight blocks; zeros for those that are missing.
+/// What lies at `offset` in each of up to eight blocks, and zero (or the like) for those that are missing.
 #[inline(always)]
-fn gather_halves<const BYTES: usize>(blocks: &[[u8; BYTES]], offset: usize) -> [u16; LANES] {
-    let mut halves = [0; LANES];
-    for (half, block) in halves.iter_mut().zip(blocks) {
-        *half = u16::from_le_bytes([block[offset], block[offset + 1]]);
+fn gather<const SIZE: usize, const BYTES: usize, T: Copy + Default>(
+    blocks: &[[u8; BYTES]],
+    offset: usize,
+    read: impl Fn([u8; SIZE]) -> T,
+) -> [T; LANES] {
+    let mut values = [T::default(); LANES];
+    for (value, block) in values.iter_mut().zip(blocks) {
+        *value = read(*part(block, offset));
     }
-    halves
+    values
+}
+
+/// The half-precision number at `offset`, in all lanes.
+#[inline(always)]
+fn all_halves<S: Simd>(simd: S, block: &[u8], offset: usize) -> S::Floats {
+    simd.widen_halves([u16::from_le_bytes(*part(block, offset)); LANES])
 }
 
 /// The scales of the eight groups of a Q4_K or Q5_K block, and what to add to their values, from the block's first bytes.
 #[inline(always)]
-fn scaled_minimums<S: Simd>(simd: S, header: &[u8; 16]) -> (S::Floats, S::Floats) {
-    let halves = |offset| simd.widen_halves([u16::from_le_bytes(*part(header, offset)); LANES]);
+fn factors_with_minimums<S: Simd>(simd: S, header: &[u8; 16]) -> Factors<S> {
     let (scales, minimums) = unpack_scales_and_minimums(&header[4..]);
-    let scaled = |factor, values: [u8; 8]| simd.mul(factor, simd.widen_bytes(values.map(u8::cast_signed)));
-    (scaled(halves(0), scales), scaled(simd.sub(simd.splat(0.0), halves(2)), minimums))
+    let minimum = simd.sub(simd.splat(0.0), all_halves(simd, header, 2));
+    Factors::Blocks {
+        scales: simd.mul(all_halves(simd, header, 0), simd.widen_bytes(&scales)),
+        offsets: simd.mul(minimum, simd.widen_bytes(&minimums)),
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! the minimums (2). Values 0 to 127 lie in the first 32 code bytes, 32 at a time in bits 0-1, 2-3, 4-5, 6-7; the others
 //! likewise in the last 32.
 
-use super::{Format, Quantized, Sink, half_at, part};
-use crate::simd::Simd;
+use super::{Factors, Format, Quantized, all_halves, half_at, part};
+use crate::simd::{CODES, Simd};
 
 pub(crate) struct Q2K;
 
@@ -24,20 +24,28 @@ impl Format for Q2K {
 }
 
 impl Quantized for Q2K {
+    const HALVES: bool = true;
+
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let halves = |offset| simd.widen_halves([u16::from_le_bytes(*part(block, offset)); 8]);
-        let (scale, minimum) = (halves(80), simd.sub(simd.splat(0.0), halves(82)));
-        let packed = [0, 8].map(|from| -> [u8; 8] { *part(block, from) });
-        let scales = packed.map(|packed| simd.mul(scale, simd.widen_bytes(packed.map(|p| (p & 0x0f).cast_signed()))));
-        for i in 0..8 {
-            let (half, quarter) = (i / 4, i % 4);
-            let codes = simd.load_codes(part(block, 16 + 32 * half));
-            let codes = simd.shift_and_mask(codes, -2 * quarter as i32, 3);
-            sink.block(i, codes, simd.spread_pair(scales[half], quarter));
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        let scale = all_halves(simd, block, 80);
+        let minimum = simd.sub(simd.splat(0.0), all_halves(simd, block, 82));
+        let packed = simd.load_codes(part(block, 0));
+        let mut scales = [0; CODES];
+        simd.store_codes(simd.shift_and_mask(packed, 0, 0x0f), &mut scales);
+        let mut minimums = [0; CODES];
+        simd.store_codes(simd.shift_and_mask(packed, -4, 0x0f), &mut minimums);
+        let scaled = [simd.widen_bytes(part(&scales, 0)), simd.widen_bytes(part(&scales, 8))];
+        let offsets = [simd.widen_bytes(part(&minimums, 0)), simd.widen_bytes(part(&minimums, 8))];
+        Factors::Halves {
+            scales: [simd.mul(scale, scaled[0]), simd.mul(scale, scaled[1])],
+            offsets: [simd.mul(minimum, offsets[0]), simd.mul(minimum, offsets[1])],
         }
-        sink.half_offsets(
-            packed.map(|packed| simd.mul(minimum, simd.widen_bytes(packed.map(|p| (p >> 4).cast_signed())))),
-        );
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        let codes = simd.load_codes(part(block, 16 + index / 4 * 32));
+        simd.shift_and_mask(codes, index as i32 % 4 * -2, 3)
     }
 }

@@ -3,7 +3,7 @@
 //! Bytes: third bits (32; value `i` in bit `i / 32` of byte `i % 32`), low two bits (64, as in Q2_K), scales (12), scale
 //! of the scales (2).
 
-use super::{Format, Quantized, Sink, half_at, part};
+use super::{Factors, Format, Quantized, all_halves, half_at, part};
 use crate::simd::Simd;
 
 pub(crate) struct Q3K;
@@ -36,20 +36,23 @@ impl Format for Q3K {
 }
 
 impl Quantized for Q3K {
+    const HALVES: bool = true;
+
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let scale = simd.widen_halves([u16::from_le_bytes(*part(block, 108)); 8]);
-        let scales = Q3K::scales(&block[96..108]);
-        let (scales, _) = scales.as_chunks::<8>();
-        let scales = [scales[0], scales[1]].map(|scales| simd.mul(scale, simd.widen_bytes(scales)));
-        let high = simd.load_codes(part(block, 0));
-        for i in 0..8 {
-            let (half, quarter) = (i / 4, i % 4);
-            let low = simd.load_codes(part(block, 32 + 32 * half));
-            let low = simd.shift_and_mask(low, -2 * quarter as i32, 3);
-            let codes = simd.or(low, simd.shift_and_mask(high, 2 - i as i32, 4));
-            sink.block(i, codes, simd.spread_pair(scales[half], quarter));
-        }
-        sink.half_offsets(scales.map(|scales| simd.mul(scales, simd.splat(-4.0))));
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        let scale = all_halves(simd, block, 108);
+        let scales = Q3K::scales(&block[96..108]).map(i8::cast_unsigned);
+        let low = simd.mul(scale, simd.widen_bytes(part(&scales, 0)));
+        let high = simd.mul(scale, simd.widen_bytes(part(&scales, 8)));
+        let offset = simd.splat(-4.0);
+        Factors::Halves { scales: [low, high], offsets: [simd.mul(low, offset), simd.mul(high, offset)] }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        let low = simd.load_codes(part(block, 32 + index / 4 * 32));
+        let low = simd.shift_and_mask(low, index as i32 % 4 * -2, 3);
+        let third_bits = simd.load_codes(part(block, 0));
+        simd.or(low, simd.shift_and_mask(third_bits, 2 - index as i32, 4))
     }
 }

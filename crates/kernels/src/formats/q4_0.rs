@@ -1,6 +1,6 @@
 //! Q4_0: 32 values of 4 bits around 8, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Q4_0;
@@ -19,12 +19,14 @@ impl Format for Q4_0 {
 
 impl Quantized for Q4_0 {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<18>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            sink.block(i, simd.split_nibbles(part(block, 2)), simd.spread(scales, i));
-        }
-        sink.offsets(simd.mul(scales, simd.splat(-8.0)));
+        let scales = simd.widen_halves(gather(blocks, 0, u16::from_le_bytes));
+        Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-8.0)) }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        simd.split_nibbles(part(bytes, 18 * block + 2))
     }
 }

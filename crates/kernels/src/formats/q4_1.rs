@@ -1,6 +1,6 @@
 //! Q4_1: 32 values of 4 bits above a minimum. Bytes: scale (2), minimum (2), codes (16).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Q4_1;
@@ -19,12 +19,14 @@ impl Format for Q4_1 {
 
 impl Quantized for Q4_1 {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<20>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            sink.block(i, simd.split_nibbles(part(block, 4)), simd.spread(scales, i));
-        }
-        sink.offsets(simd.widen_halves(gather_halves(blocks, 2)));
+        let (scales, offsets) = simd.widen_pairs_of_halves(gather(blocks, 0, u32::from_le_bytes));
+        Factors::Blocks { scales, offsets }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        simd.split_nibbles(part(bytes, 20 * block + 4))
     }
 }

@@ -3,7 +3,7 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), codes (128; groups `2 n` and
 //! `2 n + 1` in the low and the high halves of bytes `32 n` to `32 n + 31`).
 
-use super::{Format, Quantized, Sink, half_at, part, scaled_minimums, unpack_scales_and_minimums};
+use super::{Factors, Format, Quantized, factors_with_minimums, half_at, part, unpack_scales_and_minimums};
 use crate::simd::Simd;
 
 pub(crate) struct Q4K;
@@ -24,13 +24,13 @@ impl Format for Q4K {
 
 impl Quantized for Q4K {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let (scales, offsets) = scaled_minimums(simd, part(block, 0));
-        for i in 0..4 {
-            let pair = simd.load_codes(part(block, 16 + 32 * i));
-            sink.block(2 * i, simd.shift_and_mask(pair, 0, 0x0f), simd.spread(scales, 2 * i));
-            sink.block(2 * i + 1, simd.shift_and_mask(pair, -4, 0x0f), simd.spread(scales, 2 * i + 1));
-        }
-        sink.offsets(offsets);
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        factors_with_minimums(simd, part(block, 0))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        let pair = simd.load_codes(part(block, 16 + index / 2 * 32));
+        simd.shift_and_mask(pair, index as i32 % 2 * -4, 0x0f)
     }
 }

@@ -1,6 +1,6 @@
 //! Q5_0: 32 values of 5 bits around 16. Bytes: scale (2), fifth bits (4, value `i` in bit `i`), low four bits (16).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Q5_0;
@@ -20,13 +20,15 @@ impl Format for Q5_0 {
 
 impl Quantized for Q5_0 {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<22>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            let high = simd.expand_bits(u32::from_le_bytes(*part(block, 2)), 16);
-            sink.block(i, simd.or(simd.split_nibbles(part(block, 6)), high), simd.spread(scales, i));
-        }
-        sink.offsets(simd.mul(scales, simd.splat(-16.0)));
+        let scales = simd.widen_halves(gather(blocks, 0, u16::from_le_bytes));
+        Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-16.0)) }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        let high = simd.expand_bits(u32::from_le_bytes(*part(bytes, 22 * block + 2)), 16);
+        simd.or(simd.split_nibbles(part(bytes, 22 * block + 6)), high)
     }
 }

@@ -1,6 +1,6 @@
 //! Q5_1: 32 values of 5 bits above a minimum. Bytes: scale (2), minimum (2), fifth bits (4), low four bits (16).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
 use crate::simd::Simd;
 
 pub(crate) struct Q5_1;
@@ -20,13 +20,15 @@ impl Format for Q5_1 {
 
 impl Quantized for Q5_1 {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<24>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            let high = simd.expand_bits(u32::from_le_bytes(*part(block, 4)), 16);
-            sink.block(i, simd.or(simd.split_nibbles(part(block, 8)), high), simd.spread(scales, i));
-        }
-        sink.offsets(simd.widen_halves(gather_halves(blocks, 2)));
+        let (scales, offsets) = simd.widen_pairs_of_halves(gather(blocks, 0, u32::from_le_bytes));
+        Factors::Blocks { scales, offsets }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        let high = simd.expand_bits(u32::from_le_bytes(*part(bytes, 24 * block + 4)), 16);
+        simd.or(simd.split_nibbles(part(bytes, 24 * block + 8)), high)
     }
 }

@@ -3,7 +3,7 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), fifth bits (32; value `i` in bit
 //! `i / 32` of byte `i % 32`), low four bits (128, as in Q4_K).
 
-use super::{Format, Quantized, Sink, half_at, part, scaled_minimums, unpack_scales_and_minimums};
+use super::{Factors, Format, Quantized, factors_with_minimums, half_at, part, unpack_scales_and_minimums};
 use crate::simd::Simd;
 
 pub(crate) struct Q5K;
@@ -26,15 +26,15 @@ impl Format for Q5K {
 
 impl Quantized for Q5K {
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let (scales, offsets) = scaled_minimums(simd, part(block, 0));
-        let high = simd.load_codes(part(block, 16));
-        for i in 0..8 {
-            let pair = simd.load_codes(part(block, 48 + i / 2 * 32));
-            let low = simd.shift_and_mask(pair, i as i32 % 2 * -4, 0x0f);
-            let codes = simd.or(low, simd.shift_and_mask(high, 4 - i as i32, 0x10));
-            sink.block(i, codes, simd.spread(scales, i));
-        }
-        sink.offsets(offsets);
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        factors_with_minimums(simd, part(block, 0))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        let pair = simd.load_codes(part(block, 48 + index / 2 * 32));
+        let low = simd.shift_and_mask(pair, index as i32 % 2 * -4, 0x0f);
+        let fifth_bits = simd.load_codes(part(block, 16));
+        simd.or(low, simd.shift_and_mask(fifth_bits, 4 - index as i32, 0x10))
     }
 }

@@ -3,7 +3,7 @@
 //! Bytes: low four bits (128; of each 128 values, 64 in low halves, then 64 in high halves of 64 bytes), top two bits
 //! (64, as the codes of Q2_K), scales (16), scale of the scales (2).
 
-use super::{Format, Quantized, Sink, half_at, part};
+use super::{Factors, Format, Quantized, all_halves, half_at, part};
 use crate::simd::Simd;
 
 pub(crate) struct Q6K;
@@ -24,22 +24,24 @@ impl Format for Q6K {
 }
 
 impl Quantized for Q6K {
+    const HALVES: bool = true;
+
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, block: &[u8], sink: &mut impl Sink<S>) {
-        let scale = simd.widen_halves([u16::from_le_bytes(*part(block, 208)); 8]);
-        let scales = [192, 200].map(|from| {
-            let scales: &[u8; 8] = part(block, from);
-            simd.mul(scale, simd.widen_bytes(scales.map(u8::cast_signed)))
-        });
-        for i in 0..8 {
-            // Within each half of the block: two times 32 values in the low halves of 64 bytes, two times in the high halves.
-            let (half, quarter) = (i / 4, i % 4);
-            let low = simd.load_codes(part(block, 64 * half + quarter % 2 * 32));
-            let low = simd.shift_and_mask(low, quarter as i32 / 2 * -4, 0x0f);
-            let high = simd.load_codes(part(block, 128 + 32 * half));
-            let high = simd.shift_and_mask(high, 4 - 2 * quarter as i32, 0x30);
-            sink.block(i, simd.or(low, high), simd.spread_pair(scales[half], quarter));
-        }
-        sink.half_offsets(scales.map(|scales| simd.mul(scales, simd.splat(-32.0))));
+    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
+        let scale = all_halves(simd, block, 208);
+        let low = simd.mul(scale, simd.widen_bytes(part(block, 192)));
+        let high = simd.mul(scale, simd.widen_bytes(part(block, 200)));
+        let offset = simd.splat(-32.0);
+        Factors::Halves { scales: [low, high], offsets: [simd.mul(low, offset), simd.mul(high, offset)] }
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
+        // Within each half of the block: two times 32 values in the low halves of 64 bytes, two times in the high halves.
+        let (half, quarter) = (index / 4, index % 4);
+        let low = simd.load_codes(part(block, 64 * half + quarter % 2 * 32));
+        let low = simd.shift_and_mask(low, quarter as i32 / 2 * -4, 0x0f);
+        let high = simd.load_codes(part(block, 128 + 32 * half));
+        simd.or(low, simd.shift_and_mask(high, 4 - 2 * quarter as i32, 0x30))
     }
 }

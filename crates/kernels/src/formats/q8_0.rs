@@ -1,6 +1,6 @@
 //! Q8_0: 32 signed 8-bit values, one half-precision scale. Bytes: scale (2), codes (32).
 
-use super::{Format, Quantized, Sink, gather_halves, half_at, part};
+use super::{Factors, Format, Quantized, gather, half_at, part};
 use crate::simd::Simd;
 
 pub(crate) struct Q8_0;
@@ -21,11 +21,13 @@ impl Quantized for Q8_0 {
     const SIGNED: bool = true;
 
     #[inline(always)]
-    fn unpack<S: Simd>(simd: S, bytes: &[u8], sink: &mut impl Sink<S>) {
+    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
         let (blocks, _) = bytes.as_chunks::<34>();
-        let scales = simd.widen_halves(gather_halves(blocks, 0));
-        for (i, block) in blocks.iter().enumerate() {
-            sink.block(i, simd.load_codes(part(block, 2)), simd.spread(scales, i));
-        }
+        Factors::signed(simd, simd.widen_halves(gather(blocks, 0, u16::from_le_bytes)))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
+        simd.load_codes(part(bytes, 34 * block + 2))
     }
 }

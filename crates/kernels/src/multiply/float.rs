@@ -24,13 +24,14 @@ impl<'a, F: Float> Rows<'a, F> {
 
     /// Rows from `first` on with tokens from `token` on.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
     fn tile<S: Simd, const ROWS: usize, const TOKENS: usize>(&self, simd: S, first: usize, token: usize) {
         let rows = from_fn(|i| self.target.weights.row(first + i));
         let tokens = from_fn(|i| self.input.values(token + i));
         let sums = dots::<S, F, ROWS, TOKENS>(simd, rows, tokens);
-        for (r, sums) in sums.into_iter().enumerate() {
-            for (t, sum) in sums.into_iter().enumerate() {
-                self.target.set(token + t, first + r, simd.sum(sum));
+        for r in 0..ROWS {
+            for t in 0..TOKENS {
+                self.target.set(token + t, first + r, simd.sum(sums[r][t]));
             }
         }
     }
@@ -68,6 +69,7 @@ impl<F: Float> Task for Rows<'_, F> {
 
 /// The products of each row with each token, as eight partial sums: lane `i` sums columns `i`, `i + 8` and so on.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // As above.
 fn dots<S: Simd, F: Float, const ROWS: usize, const TOKENS: usize>(
     simd: S,
     rows: [&[u8]; ROWS],
@@ -80,22 +82,25 @@ fn dots<S: Simd, F: Float, const ROWS: usize, const TOKENS: usize>(
     let tokens = tokens.map(|token| &token.as_chunks::<LANES>().0[..columns.div_ceil(LANES)]);
     let rows = rows.map(|row| &row[..columns * F::BYTES]);
     for i in 0..whole {
-        let x = tokens.map(|token| simd.load(&token[i]));
-        for (row, sums) in rows.iter().zip(&mut sums) {
-            let weights = F::load(simd, &row[i * bytes..(i + 1) * bytes]);
-            for (sum, x) in sums.iter_mut().zip(x) {
-                *sum = simd.fused(weights, x, *sum);
+        let mut x = [simd.splat(0.0); TOKENS];
+        for t in 0..TOKENS {
+            x[t] = simd.load(&tokens[t][i]);
+        }
+        for r in 0..ROWS {
+            let weights = F::load(simd, &rows[r][i * bytes..(i + 1) * bytes]);
+            for t in 0..TOKENS {
+                sums[r][t] = simd.fused(weights, x[t], sums[r][t]);
             }
         }
     }
     if whole * LANES < columns {
-        for (row, sums) in rows.iter().zip(&mut sums) {
-            let rest = &row[whole * bytes..];
+        for r in 0..ROWS {
+            let rest = &rows[r][whole * bytes..];
             let mut padded = [0; 32];
             padded[..rest.len()].copy_from_slice(rest);
             let weights = F::load(simd, &padded);
-            for (sum, token) in sums.iter_mut().zip(tokens) {
-                *sum = simd.fused(weights, simd.load(&token[whole]), *sum);
+            for t in 0..TOKENS {
+                sums[r][t] = simd.fused(weights, simd.load(&tokens[t][whole]), sums[r][t]);
             }
         }
     }

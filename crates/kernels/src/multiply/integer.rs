@@ -1,12 +1,12 @@
 //! Products with quantized weights, in integers.
 //!
 //! Both weights and inputs are integers times scales, block by block of 32 columns. The products of the integers are summed
-//! exactly, in eight lanes; then each lane is scaled and added to its running sum, block after block; then come the offsets
-//! that some formats add to all values of a block, times the sums of the inputs. The lanes are added up at the very end.
-//! The two paths below do all this in the same order:
+//! exactly, in eight lanes; then each lane is scaled and added to its running sum, block after block; after each group of
+//! blocks come the offsets that some formats add to all values of a block, times the sums of the inputs. The lanes are added
+//! up at the very end. The two paths below do all this in the same order:
 //!
 //! * For one token, weights are unpacked in registers and used at once.
-//! * For several tokens, a few rows of weights are unpacked into a [`Panel`] in the nearest cache, and then taken by tiles of
+//! * For several tokens, a few rows of weights are unpacked into [`Panel`]s in the nearest cache, and then taken by tiles of
 //!   rows and tokens whose sums stay in registers.
 
 use std::array::from_fn;
@@ -16,18 +16,20 @@ use std::ops::Range;
 use super::{Simd, Target, Task};
 use crate::Activations;
 use crate::activations::{BLOCKS, InputGroup};
-use crate::formats::{GROUP, Quantized, Sink};
+use crate::formats::{Factors, GROUP, Quantized};
 use crate::simd::{CODES, LANES};
 
 /// Rows that are unpacked together for several tokens.
 pub(super) const ROWS: usize = 4;
-/// Groups of columns that are unpacked together: four rows of them take 9 KiB.
+/// Groups of columns that are unpacked together: four rows of them take 6 KiB.
 const PANEL_GROUPS: usize = 4;
 /// Tokens whose running sums are kept while a panel is used.
 const TOKENS: usize = 64;
 /// Rows and tokens whose sums are kept in registers.
 const TILE_ROWS: usize = 2;
 const TILE_TOKENS: usize = 4;
+/// Rows that are multiplied together with a single token.
+const TOKEN_ROWS: usize = 2;
 
 /// Multiplies rows of a matrix of format `F` with all tokens.
 pub(super) struct Rows<'a, F> {
@@ -58,49 +60,58 @@ impl<'a, F: Quantized> Rows<'a, F> {
     fn one_token<S: Simd>(&self, simd: S) {
         let groups = self.input.groups(0);
         let mut row = self.rows.start;
-        // Two rows at a time, because the sums of one alone would wait for each other.
-        while row + 2 <= self.rows.end {
-            let sums = self.dots(simd, [row, row + 1], groups);
-            self.target.set(0, row, simd.sum(sums[0]));
-            self.target.set(0, row + 1, simd.sum(sums[1]));
-            row += 2;
+        // Several rows at a time, because the additions to one sum wait for each other.
+        while row + TOKEN_ROWS <= self.rows.end {
+            let sums = self.dots::<S, TOKEN_ROWS>(simd, from_fn(|i| self.target.weights.row(row + i)), groups);
+            for (i, sum) in sums.into_iter().enumerate() {
+                self.target.set(0, row + i, sum);
+            }
+            row += TOKEN_ROWS;
         }
-        if row < self.rows.end {
-            let [sum] = self.dots(simd, [row], groups);
-            self.target.set(0, row, simd.sum(sum));
+        while row < self.rows.end {
+            let [sum] = self.dots::<S, 1>(simd, [self.target.weights.row(row)], groups);
+            self.target.set(0, row, sum);
+            row += 1;
         }
     }
 
-    /// The products of some rows with one token, as eight partial sums.
+    /// The products of some rows with one token.
     #[inline(always)]
-    fn dots<S: Simd, const N: usize>(&self, simd: S, rows: [usize; N], groups: &[InputGroup]) -> [S::Floats; N] {
-        let rows = rows.map(|row| self.target.weights.row(row));
+    fn dots<S: Simd, const N: usize>(&self, simd: S, rows: [&[u8]; N], inputs: &[InputGroup]) -> [f32; N] {
         let mut sums = [simd.splat(0.0); N];
         let whole = rows[0].len() / Self::GROUP_BYTES;
-        for (i, input) in groups[..whole].iter().enumerate() {
-            for (row, sum) in rows.iter().zip(&mut sums) {
-                let bytes = &row[i * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
-                F::unpack(simd, bytes, &mut Dot::<S, F> { simd, input, sum, format: PhantomData });
+        let mut groups = rows;
+        for (i, input) in inputs[..whole].iter().enumerate() {
+            for r in 0..N {
+                groups[r] = &rows[r][i * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
             }
+            dots_with_group::<S, F, N>(simd, groups, input, BLOCKS, &mut sums);
         }
-        if let Some(input) = groups.get(whole) {
-            for (row, sum) in rows.iter().zip(&mut sums) {
-                let bytes = &row[whole * Self::GROUP_BYTES..];
-                F::unpack(simd, bytes, &mut Dot::<S, F> { simd, input, sum, format: PhantomData });
+        if let Some(input) = inputs.get(whole) {
+            for r in 0..N {
+                groups[r] = &rows[r][whole * Self::GROUP_BYTES..];
             }
+            dots_with_group::<S, F, N>(simd, groups, input, groups[0].len() / F::BYTES, &mut sums);
         }
-        sums
+        let mut results = [0.0; N];
+        for r in 0..N {
+            results[r] = simd.sum(sums[r]);
+        }
+        results
     }
 
     #[inline(always)]
     fn many_tokens<S: Simd>(&self, simd: S) {
         let mut panels = [[Panel::EMPTY; PANEL_GROUPS]; ROWS];
+        let mut sums = [[[0.0; LANES]; TOKENS]; ROWS];
         let groups = self.input.columns().div_ceil(GROUP);
         for first_token in (0..self.input.tokens()).step_by(TOKENS) {
             let tokens = first_token..self.input.tokens().min(first_token + TOKENS);
             for first_row in self.rows.clone().step_by(ROWS) {
                 let rows = first_row..self.rows.end.min(first_row + ROWS);
-                let mut sums = [[[0.0; LANES]; TOKENS]; ROWS];
+                for sums in &mut sums {
+                    sums[..tokens.len()].fill([0.0; LANES]);
+                }
                 for first_group in (0..groups).step_by(PANEL_GROUPS) {
                     let groups = first_group..groups.min(first_group + PANEL_GROUPS);
                     for (row, panels) in rows.clone().zip(&mut panels) {
@@ -123,10 +134,9 @@ impl<'a, F: Quantized> Rows<'a, F> {
         let bytes = self.target.weights.row(row);
         for (group, panel) in groups.zip(panels) {
             let from = group * Self::GROUP_BYTES;
-            let mut filler = Filler { simd, panel };
             match bytes.get(from..from + Self::GROUP_BYTES) {
-                Some(bytes) => F::unpack(simd, bytes, &mut filler),
-                None => F::unpack(simd, &bytes[from..], &mut filler),
+                Some(group) => panel.fill::<S, F>(simd, group, BLOCKS),
+                None => panel.fill::<S, F>(simd, &bytes[from..], bytes[from..].len() / F::BYTES),
             }
         }
     }
@@ -141,35 +151,118 @@ impl<'a, F: Quantized> Rows<'a, F> {
         groups: Range<usize>,
         sums: &mut [[[f32; LANES]; TOKENS]; ROWS],
     ) {
-        let inputs = |token: usize| &self.input.groups(token)[groups.clone()];
         let blocks = (self.input.columns() - groups.start * GROUP).div_ceil(CODES);
+        let inputs = |token: usize| &self.input.groups(tokens.start + token)[groups.clone()];
         for (panels, sums) in panels.chunks(TILE_ROWS).zip(sums.chunks_mut(TILE_ROWS)) {
-            let mut token = tokens.start;
-            while token < tokens.end {
-                let place = token - tokens.start;
-                match (panels, &mut *sums, token + TILE_TOKENS <= tokens.end) {
-                    ([a, b], [x, y], true) => {
-                        let (x, y) = (&mut x[place..place + TILE_TOKENS], &mut y[place..place + TILE_TOKENS]);
-                        let tokens = from_fn(|i| inputs(token + i));
-                        tile::<S, F, TILE_ROWS, TILE_TOKENS>(simd, [a, b], tokens, blocks, [x, y]);
-                    }
-                    ([a, b], [x, y], false) => {
-                        let sums = [&mut x[place..=place], &mut y[place..=place]];
-                        tile::<S, F, TILE_ROWS, 1>(simd, [a, b], [inputs(token)], blocks, sums);
-                    }
-                    ([a], [x, ..], true) => {
-                        let tokens = from_fn(|i| inputs(token + i));
-                        tile::<S, F, 1, TILE_TOKENS>(simd, [a], tokens, blocks, [&mut x[place..place + TILE_TOKENS]]);
-                    }
-                    ([a], [x, ..], false) => {
-                        tile::<S, F, 1, 1>(simd, [a], [inputs(token)], blocks, [&mut x[place..=place]]);
-                    }
-                    _ => {}
+            let mut token = 0;
+            while token + TILE_TOKENS <= tokens.len() {
+                let inputs = from_fn(|i| inputs(token + i));
+                match panels {
+                    [a, b] => tile::<S, F, TILE_ROWS, TILE_TOKENS>(simd, [a, b], inputs, blocks, sums, token),
+                    _ => tile::<S, F, 1, TILE_TOKENS>(simd, [&panels[0]], inputs, blocks, sums, token),
                 }
-                token += if token + TILE_TOKENS <= tokens.end { TILE_TOKENS } else { 1 };
+                token += TILE_TOKENS;
+            }
+            while token < tokens.len() {
+                match panels {
+                    [a, b] => tile::<S, F, TILE_ROWS, 1>(simd, [a, b], [inputs(token)], blocks, sums, token),
+                    _ => tile::<S, F, 1, 1>(simd, [&panels[0]], [inputs(token)], blocks, sums, token),
+                }
+                token += 1;
             }
         }
     }
+}
+
+/// Evaluates a block of code for each of the blocks of a group, if there are as many, with its index as a constant.
+macro_rules! for_blocks {
+    ($count:expr, $index:ident => $body:expr) => {
+        for_blocks!(@ $count, $index => $body, 0 1 2 3 4 5 6 7)
+    };
+    (@ $count:expr, $index:ident => $body:expr, $($value:literal)*) => {
+        $(if $value < $count {
+            const $index: usize = $value;
+            $body
+        })*
+    };
+}
+
+/// Adds the products of some rows' groups of weights, of `blocks` blocks each, with one group of inputs to running sums.
+#[inline(always)]
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
+fn dots_with_group<S: Simd, F: Quantized, const N: usize>(
+    simd: S,
+    groups: [&[u8]; N],
+    input: &InputGroup,
+    blocks: usize,
+    sums: &mut [S::Floats; N],
+) {
+    let mut factors = [Factors::Blocks { scales: simd.splat(0.0), offsets: simd.splat(0.0) }; N];
+    for r in 0..N {
+        factors[r] = times_input(simd, F::factors(simd, groups[r]), input);
+    }
+    for_blocks!(blocks, BLOCK => {
+        let x = simd.load_codes(&input_codes::<F>(input)[BLOCK]);
+        for r in 0..N {
+            let scale = match factors[r] {
+                Factors::Blocks { scales, .. } => simd.spread(scales, BLOCK),
+                Factors::Halves { scales, .. } => simd.spread_pair(scales[BLOCK / 4], BLOCK % 4),
+            };
+            let codes = ordered_codes::<S, F>(simd, groups[r], BLOCK);
+            sums[r] = simd.fused(simd.to_floats(dot::<S, F>(simd, codes, x)), scale, sums[r]);
+        }
+    });
+    if !F::SIGNED {
+        for r in 0..N {
+            sums[r] = add_offsets(simd, factors[r], input, sums[r]);
+        }
+    }
+}
+
+/// The scales, multiplied with those of the inputs, and the offsets.
+#[inline(always)]
+fn times_input<S: Simd>(simd: S, factors: Factors<S>, input: &InputGroup) -> Factors<S> {
+    match factors {
+        Factors::Blocks { scales, offsets } => {
+            Factors::Blocks { scales: simd.mul(scales, simd.load(&input.scales)), offsets }
+        }
+        Factors::Halves { scales: [low, high], offsets } => {
+            let low = simd.mul(low, simd.load(&input.half_scales[0]));
+            let high = simd.mul(high, simd.load(&input.half_scales[1]));
+            Factors::Halves { scales: [low, high], offsets }
+        }
+    }
+}
+
+/// The running sum, plus the product of a group's offsets with its inputs.
+#[inline(always)]
+fn add_offsets<S: Simd>(simd: S, factors: Factors<S>, input: &InputGroup, sum: S::Floats) -> S::Floats {
+    match factors {
+        Factors::Blocks { offsets, .. } => simd.fused(offsets, simd.load(&input.sums), sum),
+        Factors::Halves { offsets: [low, high], .. } => {
+            let sum = simd.fused(low, simd.load(&input.half_sums[0]), sum);
+            simd.fused(high, simd.load(&input.half_sums[1]), sum)
+        }
+    }
+}
+
+/// A block of inputs in the order in which the format's codes are multiplied.
+#[inline(always)]
+fn input_codes<F: Quantized>(input: &InputGroup) -> &[[u8; CODES]; BLOCKS] {
+    if F::HALVES { &input.interleaved } else { &input.codes }
+}
+
+/// A block of weights in that same order.
+#[inline(always)]
+fn ordered_codes<S: Simd, F: Quantized>(simd: S, group: &[u8], block: usize) -> S::Codes {
+    let codes = F::codes(simd, group, block);
+    if F::HALVES { simd.interleave(codes) } else { codes }
+}
+
+/// The product of a block of weights with a block of inputs, in lanes of four columns.
+#[inline(always)]
+fn dot<S: Simd, F: Quantized>(simd: S, codes: S::Codes, input: S::Codes) -> S::Integers {
+    if F::SIGNED { simd.dot_signed(codes, input) } else { simd.dot_unsigned(codes, input) }
 }
 
 /// Unpacked weights of one row, one group of columns.
@@ -177,147 +270,107 @@ impl<'a, F: Quantized> Rows<'a, F> {
 #[repr(align(64))]
 struct Panel {
     codes: [[u8; CODES]; BLOCKS],
-    scales: [[f32; LANES]; BLOCKS],
-    offsets: Offsets<[f32; LANES]>,
-}
-
-/// What a format adds to the values of a group's blocks.
-#[derive(Clone, Copy)]
-enum Offsets<V> {
-    None,
-    Blocks(V),
-    Halves([V; 2]),
+    /// Scales and offsets of blocks (in the first eight places) or of halves of blocks.
+    scales: [[f32; LANES]; 2],
+    offsets: [[f32; LANES]; 2],
 }
 
 impl Panel {
-    const EMPTY: Panel = Panel { codes: [[0; CODES]; BLOCKS], scales: [[0.0; LANES]; BLOCKS], offsets: Offsets::None };
+    const EMPTY: Panel = Panel { codes: [[0; CODES]; BLOCKS], scales: [[0.0; LANES]; 2], offsets: [[0.0; LANES]; 2] };
+
+    /// Unpacks a group of weights of `blocks` blocks.
+    #[inline(always)]
+    fn fill<S: Simd, F: Quantized>(&mut self, simd: S, group: &[u8], blocks: usize) {
+        match F::factors(simd, group) {
+            Factors::Blocks { scales, offsets } => {
+                simd.store(scales, &mut self.scales[0]);
+                simd.store(offsets, &mut self.offsets[0]);
+            }
+            Factors::Halves { scales, offsets } => {
+                for half in 0..2 {
+                    simd.store(scales[half], &mut self.scales[half]);
+                    simd.store(offsets[half], &mut self.offsets[half]);
+                }
+            }
+        }
+        for_blocks!(blocks, BLOCK => {
+            simd.store_codes(ordered_codes::<S, F>(simd, group, BLOCK), &mut self.codes[BLOCK]);
+        });
+    }
+
+    /// The scales and offsets, in vectors again.
+    #[inline(always)]
+    fn factors<S: Simd, F: Quantized>(&self, simd: S) -> Factors<S> {
+        let (scales, offsets) = (simd.load(&self.scales[0]), simd.load(&self.offsets[0]));
+        if F::HALVES {
+            let scales = [scales, simd.load(&self.scales[1])];
+            Factors::Halves { scales, offsets: [offsets, simd.load(&self.offsets[1])] }
+        } else {
+            Factors::Blocks { scales, offsets }
+        }
+    }
 }
 
-/// Adds the products of some unpacked rows, `blocks` blocks of them, and some tokens to the running sums.
+/// Adds the products of some unpacked rows, up to `blocks` blocks of them, with some tokens to the running sums of tokens
+/// from `first` on.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
 fn tile<S: Simd, F: Quantized, const R: usize, const T: usize>(
     simd: S,
     panels: [&[Panel; PANEL_GROUPS]; R],
     inputs: [&[InputGroup]; T],
     blocks: usize,
-    stored: [&mut [[f32; LANES]]; R],
+    stored: &mut [[[f32; LANES]; TOKENS]],
+    first: usize,
 ) {
-    let mut sums: [[S::Floats; T]; R] = from_fn(|r| from_fn(|t| simd.load(&stored[r][t])));
+    let mut sums = [[simd.splat(0.0); T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = simd.load(&stored[r][first + t]);
+        }
+    }
+    // The products of scales go through memory because reading one value of it into all lanes costs less than moving it there
+    // from another lane.
+    let mut scales = [[[[0.0; LANES]; 2]; T]; R];
     for group in 0..inputs[0].len().min(PANEL_GROUPS) {
-        let inputs = inputs.map(|input| &input[group]);
-        let panels = panels.map(|panels| &panels[group]);
-        for block in 0..BLOCKS.min(blocks - group * BLOCKS) {
-            let codes = panels.map(|panel| simd.load_codes(&panel.codes[block]));
-            let scales = panels.map(|panel| simd.load(&panel.scales[block]));
+        for r in 0..R {
+            let factors = panels[r][group].factors::<S, F>(simd);
             for t in 0..T {
-                let input = simd.load_codes(&inputs[t].codes[block]);
-                let scale = simd.splat(inputs[t].scales[block]);
-                for r in 0..R {
-                    sums[r][t] = scaled_dot::<S, F>(simd, codes[r], scales[r], input, scale, sums[r][t]);
+                match times_input(simd, factors, &inputs[t][group]) {
+                    Factors::Blocks { scales: products, .. } => simd.store(products, &mut scales[r][t][0]),
+                    Factors::Halves { scales: [low, high], .. } => {
+                        simd.store(low, &mut scales[r][t][0]);
+                        simd.store(high, &mut scales[r][t][1]);
+                    }
                 }
             }
         }
-        for (sums, panel) in sums.iter_mut().zip(panels) {
-            let offsets = match panel.offsets {
-                Offsets::None => Offsets::None,
-                Offsets::Blocks(offsets) => Offsets::Blocks(simd.load(&offsets)),
-                Offsets::Halves(offsets) => Offsets::Halves(offsets.map(|offsets| simd.load(&offsets))),
-            };
-            for (sum, input) in sums.iter_mut().zip(inputs) {
-                *sum = with_offsets(simd, offsets, input, *sum);
+        for block in 0..BLOCKS.min(blocks - group * BLOCKS) {
+            for t in 0..T {
+                let x = simd.load_codes(&input_codes::<F>(&inputs[t][group])[block]);
+                for r in 0..R {
+                    let codes = simd.load_codes(&panels[r][group].codes[block]);
+                    let scales = scales[r][t].as_flattened();
+                    let scale = match F::HALVES {
+                        true => simd.splat_pair(&scales.as_chunks().0[block]),
+                        false => simd.splat(scales[block]),
+                    };
+                    sums[r][t] = simd.fused(simd.to_floats(dot::<S, F>(simd, codes, x)), scale, sums[r][t]);
+                }
+            }
+        }
+        if !F::SIGNED {
+            for r in 0..R {
+                let factors = panels[r][group].factors::<S, F>(simd);
+                for t in 0..T {
+                    sums[r][t] = add_offsets(simd, factors, &inputs[t][group], sums[r][t]);
+                }
             }
         }
     }
-    for (stored, sums) in stored.into_iter().zip(sums) {
-        for (stored, sum) in stored.iter_mut().zip(sums) {
-            simd.store(sum, stored);
+    for r in 0..R {
+        for t in 0..T {
+            simd.store(sums[r][t], &mut stored[r][first + t]);
         }
-    }
-}
-
-/// The running sum, plus the product of a block of weights and one of inputs.
-#[inline(always)]
-fn scaled_dot<S: Simd, F: Quantized>(
-    simd: S,
-    codes: S::Codes,
-    scales: S::Floats,
-    input: S::Codes,
-    input_scale: S::Floats,
-    sum: S::Floats,
-) -> S::Floats {
-    let dot = if F::SIGNED { simd.dot_signed(codes, input) } else { simd.dot_unsigned(codes, input) };
-    simd.fused(simd.to_floats(dot), simd.mul(scales, input_scale), sum)
-}
-
-/// The running sum, plus the product of a group's offsets and inputs.
-#[inline(always)]
-fn with_offsets<S: Simd>(simd: S, offsets: Offsets<S::Floats>, input: &InputGroup, sum: S::Floats) -> S::Floats {
-    match offsets {
-        Offsets::None => sum,
-        Offsets::Blocks(offsets) => simd.fused(offsets, simd.load(&input.sums), sum),
-        Offsets::Halves([low, high]) => {
-            let sum = simd.fused(low, simd.load(&input.half_sums[0]), sum);
-            simd.fused(high, simd.load(&input.half_sums[1]), sum)
-        }
-    }
-}
-
-/// Multiplies what is unpacked with one token.
-struct Dot<'a, S: Simd, F> {
-    simd: S,
-    input: &'a InputGroup,
-    sum: &'a mut S::Floats,
-    format: PhantomData<F>,
-}
-
-impl<S: Simd, F: Quantized> Sink<S> for Dot<'_, S, F> {
-    #[inline(always)]
-    fn block(&mut self, index: usize, codes: S::Codes, scales: S::Floats) {
-        let input = self.simd.load_codes(&self.input.codes[index]);
-        let scale = self.simd.splat(self.input.scales[index]);
-        *self.sum = scaled_dot::<S, F>(self.simd, codes, scales, input, scale, *self.sum);
-    }
-
-    #[inline(always)]
-    fn offsets(&mut self, offsets: S::Floats) {
-        *self.sum = with_offsets(self.simd, Offsets::Blocks(offsets), self.input, *self.sum);
-    }
-
-    #[inline(always)]
-    fn half_offsets(&mut self, offsets: [S::Floats; 2]) {
-        *self.sum = with_offsets(self.simd, Offsets::Halves(offsets), self.input, *self.sum);
-    }
-}
-
-/// Stores what is unpacked.
-struct Filler<'a, S> {
-    simd: S,
-    panel: &'a mut Panel,
-}
-
-impl<S: Simd> Filler<'_, S> {
-    #[inline(always)]
-    fn stored(&self, values: S::Floats) -> [f32; LANES] {
-        let mut stored = [0.0; LANES];
-        self.simd.store(values, &mut stored);
-        stored
-    }
-}
-
-impl<S: Simd> Sink<S> for Filler<'_, S> {
-    #[inline(always)]
-    fn block(&mut self, index: usize, codes: S::Codes, scales: S::Floats) {
-        self.simd.store_codes(codes, &mut self.panel.codes[index]);
-        self.simd.store(scales, &mut self.panel.scales[index]);
-    }
-
-    #[inline(always)]
-    fn offsets(&mut self, offsets: S::Floats) {
-        self.panel.offsets = Offsets::Blocks(self.stored(offsets));
-    }
-
-    #[inline(always)]
-    fn half_offsets(&mut self, offsets: [S::Floats; 2]) {
-        self.panel.offsets = Offsets::Halves(offsets.map(|offsets| self.stored(offsets)));
     }
 }

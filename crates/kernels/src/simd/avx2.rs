@@ -84,14 +84,28 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (__m256, __m256) {
+        vector!({
+            // Within each half of the register, then across: all lower halves first, then all upper halves.
+            let lower_first = _mm256_setr_epi8(
+                0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14,
+                15,
+            );
+            let words = _mm256_shuffle_epi8(transmute::<[u32; LANES], __m256i>(words), lower_first);
+            let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
+            let (lower, upper) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+            (_mm256_cvtph_ps(lower), _mm256_cvtph_ps(upper))
+        })
+    }
+
+    #[inline(always)]
     fn narrow_to_halves(self, values: __m256) -> [u16; LANES] {
         vector!(transmute::<__m128i, [u16; LANES]>(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values)))
     }
 
     #[inline(always)]
-    fn widen_bytes(self, values: [i8; LANES]) -> __m256 {
-        let bits = i64::from_le_bytes(values.map(i8::cast_unsigned));
-        vector!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bits))))
+    fn widen_bytes(self, bytes: &[u8; LANES]) -> __m256 {
+        vector!(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*bytes)))))
     }
 
     #[inline(always)]
@@ -158,18 +172,24 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn splat_pair(self, pair: &[f32; 2]) -> __m256 {
+        vector!(_mm256_castpd_ps(_mm256_set1_pd(transmute::<[f32; 2], f64>(*pair))))
+    }
+
+    #[inline(always)]
     fn spread_pair(self, values: __m256, pair: usize) -> __m256 {
-        let (low, high) = (2 * pair as i32, 2 * pair as i32 + 1);
-        vector!({
-            let lanes = _mm256_setr_epi32(low, low, low, low, high, high, high, high);
-            _mm256_permutevar8x32_ps(values, lanes)
-        })
+        let (even, odd) = (2 * pair as i32, 2 * pair as i32 + 1);
+        vector!(_mm256_permutevar8x32_ps(values, _mm256_setr_epi32(even, odd, even, odd, even, odd, even, odd)))
     }
 
     #[inline(always)]
     fn sums(self, values: [__m256; 4]) -> [f32; 4] {
         vector!({
-            let [a, b, c, d] = values.map(|v| _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v)));
+            let [a, b, c, d] = values;
+            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let b = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps::<1>(b));
+            let c = _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps::<1>(c));
+            let d = _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps::<1>(d));
             // Lanes 0 and 2, then 1 and 3 of a and b (or c and d) side by side.
             let ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
             let cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
@@ -239,6 +259,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn interleave(self, codes: __m256i) -> __m256i {
+        vector!(_mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)))
+    }
+
+    #[inline(always)]
     fn or(self, a: __m256i, b: __m256i) -> __m256i {
         vector!(_mm256_or_si256(a, b))
     }
@@ -254,7 +279,9 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn quantize(self, values: [__m256; 4], factor: __m256) -> __m256i {
         vector!({
-            let [a, b, c, d] = values.map(|v| _mm256_cvtps_epi32(_mm256_mul_ps(v, factor)));
+            let [a, b, c, d] = values;
+            let (a, b) = (_mm256_cvtps_epi32(_mm256_mul_ps(a, factor)), _mm256_cvtps_epi32(_mm256_mul_ps(b, factor)));
+            let (c, d) = (_mm256_cvtps_epi32(_mm256_mul_ps(c, factor)), _mm256_cvtps_epi32(_mm256_mul_ps(d, factor)));
             // Packing works within each half, which leaves groups of four bytes in the order 0 2 4 6 1 3 5 7.
             let packed = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
             _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))

@@ -42,9 +42,12 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn load_bf16(self, bytes: &[u8; 16]) -> Self::Floats;
     /// The bits of 16-bit floats, widened.
     fn widen_halves(self, halves: [u16; LANES]) -> Self::Floats;
+    /// The same of the lower and of the upper halves of words.
+    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (Self::Floats, Self::Floats);
     /// Rounds to 16-bit floats, to nearest, ties to even.
     fn narrow_to_halves(self, values: Self::Floats) -> [u16; LANES];
-    fn widen_bytes(self, values: [i8; LANES]) -> Self::Floats;
+    /// Signed bytes.
+    fn widen_bytes(self, bytes: &[u8; LANES]) -> Self::Floats;
 
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn sub(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
@@ -65,7 +68,9 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn keep_from(self, values: Self::Floats, x: Self::Floats, bound: Self::Floats) -> Self::Floats;
     /// Lane `lane`, everywhere.
     fn spread(self, values: Self::Floats, lane: usize) -> Self::Floats;
-    /// Lane `2 * pair` in the lower four lanes, lane `2 * pair + 1` in the upper four.
+    /// The first value in even lanes, the second in odd lanes.
+    fn splat_pair(self, pair: &[f32; 2]) -> Self::Floats;
+    /// Lane `2 * pair` in even lanes, lane `2 * pair + 1` in odd lanes.
     fn spread_pair(self, values: Self::Floats, pair: usize) -> Self::Floats;
     /// The sums of all lanes of four vectors, each in the order `((0+4)+(2+6))+((1+5)+(3+7))`.
     fn sums(self, values: [Self::Floats; 4]) -> [f32; 4];
@@ -83,6 +88,9 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// Each byte shifted left by `left` bits (right, if negative), and then masked. The mask must clear what the shift moves
     /// over from the neighbouring byte.
     fn shift_and_mask(self, codes: Self::Codes, left: i32, mask: u8) -> Self::Codes;
+    /// Groups of four bytes from the first and the second half in turn, so that even lanes of a dot product sum up the first
+    /// half and odd lanes the second.
+    fn interleave(self, codes: Self::Codes) -> Self::Codes;
     fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Looks up each code, which must be less than 16.
     fn look_up(self, codes: Self::Codes, table: &[i8; 16]) -> Self::Codes;

@@ -59,13 +59,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (Floats, Floats) {
+        (self.widen_halves(words.map(|word| word as u16)), self.widen_halves(words.map(|word| (word >> 16) as u16)))
+    }
+
+    #[inline(always)]
     fn narrow_to_halves(self, values: Floats) -> [u16; LANES] {
         values.map(|value| f16::from_f32(value).to_bits())
     }
 
     #[inline(always)]
-    fn widen_bytes(self, values: [i8; LANES]) -> Floats {
-        values.map(f32::from)
+    fn widen_bytes(self, bytes: &[u8; LANES]) -> Floats {
+        bytes.map(|byte| f32::from(byte.cast_signed()))
     }
 
     #[inline(always)]
@@ -129,8 +134,13 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn splat_pair(self, pair: &[f32; 2]) -> Floats {
+        from_fn(|i| pair[i % 2])
+    }
+
+    #[inline(always)]
     fn spread_pair(self, values: Floats, pair: usize) -> Floats {
-        from_fn(|i| values[2 * pair + i / 4])
+        from_fn(|i| values[2 * pair + i % 2])
     }
 
     #[inline(always)]
@@ -171,6 +181,11 @@ impl Simd for Portable {
     #[inline(always)]
     fn shift_and_mask(self, codes: Codes, left: i32, mask: u8) -> Codes {
         codes.map(|code| (if left >= 0 { code << left } else { code >> -left }) & mask)
+    }
+
+    #[inline(always)]
+    fn interleave(self, codes: Codes) -> Codes {
+        from_fn(|i| codes[i / 8 * 4 + i % 4 + i / 4 % 2 * 16])
     }
 
     #[inline(always)]

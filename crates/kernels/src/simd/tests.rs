@@ -38,6 +38,8 @@ impl Task for Everything<'_> {
         let [a, b, c, d] = self.floats.map(|values| simd.load(&values));
         let bytes = &self.codes[0];
         let half_bytes = bytes.first_chunk().unwrap();
+        // Halves that are numbers.
+        let words = std::array::from_fn(|i| (u32::from(bytes[i]) * 0x0100_0003) & 0x3bff_3bff);
         for values in [
             simd.add(a, b),
             simd.sub(a, b),
@@ -53,7 +55,10 @@ impl Task for Everything<'_> {
             simd.spread(a, 5),
             simd.spread_pair(a, 2),
             simd.load_bf16(half_bytes),
-            simd.widen_bytes(std::array::from_fn(|i| bytes[i].cast_signed())),
+            simd.splat_pair(&[1.5, -2.5]),
+            simd.widen_pairs_of_halves(words).0,
+            simd.widen_pairs_of_halves(words).1,
+            simd.widen_bytes(bytes.first_chunk().unwrap()),
         ] {
             results.floats(values);
         }
@@ -70,6 +75,7 @@ impl Task for Everything<'_> {
         let mask = if self.shift < 0 { 0xff >> -self.shift } else { 0xff << self.shift };
         results.codes(simd.shift_and_mask(x, self.shift, mask as u8));
         results.codes(simd.or(x, y));
+        results.codes(simd.interleave(x));
         results.codes(simd.look_up(low, &std::array::from_fn(|i| bytes[i].cast_signed())));
         let largest = simd.splat(simd.largest(simd.max(simd.max(simd.abs(a), simd.abs(b)), simd.abs(c))));
         results.codes(simd.quantize([a, b, c, a], simd.div(simd.splat(127.0), largest)));
