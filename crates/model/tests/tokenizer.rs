@@ -87,6 +87,16 @@ fn unknown_text_falls_back_to_bytes_and_then_to_one_token() {
 }
 
 #[test]
+fn bytes_that_a_byte_level_vocabulary_lacks_are_left_out() {
+    let lacking = |kind| {
+        let writer = byte_level(&[("<unk>", kind)]).u32("tokenizer.ggml.unknown_token_id", 5);
+        open(writer).encode("axb", PLAIN).unwrap()
+    };
+    assert_eq!(lacking(UNKNOWN), [0, 5, 1]);
+    assert_eq!(lacking(CONTROL), [3]);
+}
+
+#[test]
 fn control_tokens_are_found_only_on_request() {
     let tokenizer = open(sentencepiece());
     let parsed = tokenizer.encode("a</s>", PARSED).unwrap();

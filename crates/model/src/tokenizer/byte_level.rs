@@ -31,7 +31,9 @@ impl ByteLevel {
         let words = PreTokenizer::from_metadata(metadata)?;
         let in_alphabet = |id| vocabulary.text(id).chars().all(|character| byte_of_character(character).is_some());
         let index = PieceIndex::new(vocabulary, in_alphabet);
-        let bytes = std::array::from_fn(|byte| index.find(vocabulary, &[byte as u8]));
+        // The token named as unknown may be a control token, which text must never turn into.
+        let unknown = vocabulary.unknown.filter(|&id| vocabulary.kind(id) == TokenKind::Unknown);
+        let bytes = std::array::from_fn(|byte| index.find(vocabulary, &[byte as u8]).or(unknown));
         let merges = merges(metadata, vocabulary, &index)?;
         Ok(ByteLevel { words, index, bytes, merges })
     }
@@ -41,17 +43,18 @@ impl ByteLevel {
         self.words.adds_bos()
     }
 
-    /// Appends the tokens of `text`.
-    pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) -> Result<(), ModelError> {
+    /// Appends the tokens of `text`. Bytes that the vocabulary has no token for are left out, as other implementations
+    /// do: a few vocabularies lack control characters.
+    pub(super) fn encode(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) {
         if self.words.composes() && is_nfc_quick(text.chars()) != IsNormalized::Yes {
-            return self.encode_words(vocabulary, &text.nfc().collect::<String>(), out);
+            self.encode_words(vocabulary, &text.nfc().collect::<String>(), out);
+        } else {
+            self.encode_words(vocabulary, text, out);
         }
-        self.encode_words(vocabulary, text, out)
     }
 
-    fn encode_words(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) -> Result<(), ModelError> {
+    fn encode_words(&self, vocabulary: &Vocabulary, text: &str, out: &mut Vec<u32>) {
         let mut merger = Merger::default();
-        let mut missing = None;
         self.words.split(text, |word| {
             if self.words.takes_whole_words()
                 && let Some(id) = self.index.find(vocabulary, word)
@@ -61,21 +64,13 @@ impl ByteLevel {
             }
             merger.clear();
             for (start, &byte) in word.iter().enumerate() {
-                match self.bytes[usize::from(byte)].or(vocabulary.unknown) {
-                    Some(id) => merger.push(id, start, 1),
-                    None => missing = Some(byte),
+                if let Some(id) = self.bytes[usize::from(byte)] {
+                    merger.push(id, start, 1);
                 }
             }
             merger.run(|left, right| self.merges.get(&pair(left.id, right.id)).copied());
             out.extend(merger.tokens());
         });
-        match missing {
-            None => Ok(()),
-            Some(byte) => {
-                let problem = format!("the vocabulary has no token for byte {byte:#04x} and none for unknown text");
-                Err(ModelError::Tokenize { problem })
-            }
-        }
     }
 }
 

@@ -86,10 +86,10 @@ impl Tokenizer {
     }
 
     /// The tokens of `text`. The text is taken as it is: a BOS token is added if the options ask for it even where
-    /// the text begins with one.
+    /// the text begins with one. Bytes that a byte-level vocabulary lacks are left out.
     ///
     /// # Errors
-    /// When the text has a character that the vocabulary cannot express at all, or is longer than 4 GiB.
+    /// When the text has a character that a vocabulary of the other kinds cannot express, or is longer than 4 GiB.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, ModelError> {
         if text.len() > LONGEST_TEXT {
             return Err(ModelError::Tokenize {
@@ -106,7 +106,10 @@ impl Tokenizer {
                 Ok(())
             }
             Segment::Text(text) => match &self.rules {
-                Rules::ByteLevel(rules) => rules.encode(&self.vocabulary, text, &mut tokens),
+                Rules::ByteLevel(rules) => {
+                    rules.encode(&self.vocabulary, text, &mut tokens);
+                    Ok(())
+                }
                 Rules::SentencePiece(rules) => rules.encode(&self.vocabulary, text, &mut tokens),
                 Rules::Unigram(rules) => rules.encode(&self.vocabulary, text, &mut tokens),
             },

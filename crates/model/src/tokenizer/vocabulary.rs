@@ -64,7 +64,6 @@ const END_TEXTS: &[&str] = &[
     "<|endoftext|>",
     "<|end_of_text|>",
     "<|end_of_turn|>",
-    "<|end_of_role|>",
     "<|return|>",
     "<|call|>",
     "<|user|>",
@@ -107,8 +106,8 @@ impl Vocabulary {
         vocabulary.spell(spelling);
         vocabulary.bos = vocabulary.role(metadata, "tokenizer.ggml.bos_token_id")?;
         vocabulary.eos = vocabulary.role(metadata, "tokenizer.ggml.eos_token_id")?;
-        vocabulary.unknown = vocabulary.role(metadata, "tokenizer.ggml.unknown_token_id")?;
-        vocabulary.padding = vocabulary.role(metadata, "tokenizer.ggml.padding_token_id")?;
+        vocabulary.unknown = vocabulary.minor_role(metadata, "tokenizer.ggml.unknown_token_id");
+        vocabulary.padding = vocabulary.minor_role(metadata, "tokenizer.ggml.padding_token_id");
         vocabulary.ends_of_generation = vocabulary.find_ends(metadata)?;
         Ok(vocabulary)
     }
@@ -201,6 +200,15 @@ impl Vocabulary {
             Some(id) if id < self.len() as u64 => Ok(Some(id as u32)),
             Some(id) => Err(metadata.bad(key, format!("is {id} but the vocabulary has only {} tokens", self.len()))),
         }
+    }
+
+    /// The token that a key names, for roles that a model can do without: files in the wild name padding tokens past
+    /// the end of the vocabulary.
+    fn minor_role(&self, metadata: &Metadata, key: &str) -> Option<u32> {
+        self.role(metadata, key).unwrap_or_else(|error| {
+            tracing::warn!("ignored: {error}");
+            None
+        })
     }
 
     fn find_ends(&self, metadata: &Metadata) -> Result<Vec<u32>, ModelError> {
