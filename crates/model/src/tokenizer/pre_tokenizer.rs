@@ -277,6 +277,7 @@ impl Cutter {
         };
         // Pieces of text can end inside a character, so patterns may match such pieces.
         let syntax = syntax::Config::new().utf8(false);
+        // The largest patterns need about 10 MB for text in many scripts, and run at a fraction of their speed with less.
         let config = Regex::config().utf8_empty(false).hybrid_cache_capacity(16 << 20);
         let regex = Regex::builder().syntax(syntax).configure(config).build_many(&patterns);
         // The patterns are constants of this file and a test builds every one of them.
