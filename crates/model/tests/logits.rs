@@ -1,4 +1,5 @@
 //! Each architecture against the float32 logits that the Python `transformers` library computes for the same weights.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::path::PathBuf;
 

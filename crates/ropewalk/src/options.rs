@@ -34,7 +34,7 @@ pub(crate) struct LayoutOptions {
     #[arg(long, alias = "pipeline-parallel-size", value_name = "P")]
     pub(crate) pp: Option<usize>,
     /// Shares of the ranks of a stage, for example 3,1
-    #[arg(long, value_name = "SHARES", value_delimiter = ',')]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) tensor_split: Option<Vec<f64>>,
     /// What links are made of
     #[arg(long, value_enum, default_value_t)]
@@ -145,19 +145,19 @@ pub(crate) enum CacheType {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingOptions {
     /// 0 takes the likeliest token, larger values vary more
-    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.8)]
+    #[arg(long, alias = "temperature", value_name = "T", default_value_t = 0.8, allow_negative_numbers = true)]
     pub(crate) temp: f32,
     /// Consider only the K likeliest tokens; 0 considers all
     #[arg(long, value_name = "K", default_value_t = 40)]
     pub(crate) top_k: usize,
     /// Consider only the likeliest tokens that together reach this probability
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, allow_negative_numbers = true)]
     pub(crate) top_p: f32,
     /// Drop tokens less likely than this share of the likeliest
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, allow_negative_numbers = true)]
     pub(crate) min_p: f32,
     /// Make tokens that stand in the text less likely; 1 is off
-    #[arg(long, alias = "repetition-penalty", value_name = "X", default_value_t = 1.0)]
+    #[arg(long, alias = "repetition-penalty", value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
     pub(crate) repeat_penalty: f32,
     /// How many of the latest tokens the repetition penalty looks at; 0 looks at all
     #[arg(long, value_name = "TOKENS", default_value_t = 64)]

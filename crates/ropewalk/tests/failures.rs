@@ -1,0 +1,104 @@
+//! Killed, stopped and interrupted processes: everything ends, quickly and with a word about why.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Running, is_alive, json, tiny, wait_for};
+use rustix::process::{Signal, kill_process};
+
+/// A generation that would go on for a long time.
+fn long_run(layout: &[&str]) -> Running {
+    let model = tiny("tiny-llama");
+    let arguments = ["run", &model, "-p", "Strands", "--ignore-eos", "-n", "4000", "--ctx-size", "4090"];
+    Running::start(&[&arguments[..], layout].concat())
+}
+
+/// Waits until the command has printed something, which is when its ranks work.
+fn wait_for_text(running: &mut Running) {
+    use std::io::Read;
+    let output = running.0.stdout.as_mut().unwrap();
+    output.read_exact(&mut [0; 1]).unwrap();
+    // Nobody reads the rest; a full pipe must not hold the command up.
+    let mut output = running.0.stdout.take().unwrap();
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+}
+
+#[test]
+fn a_killed_rank_ends_the_command_with_its_name() {
+    for layout in [&["--ranks", "2"][..], &["--ranks", "2", "--transport", "tcp"], &["--pp", "2"]] {
+        let mut running = long_run(layout);
+        let ranks = running.wait_for_children(2);
+        wait_for_text(&mut running);
+        kill_process(ranks[1], Signal::KILL).unwrap();
+        let (code, error) = running.finish();
+        assert_eq!(code, Some(1), "{layout:?}: {error}");
+        assert!(error.contains("rank 1"), "{layout:?}: {error}");
+        wait_for(|| (!is_alive(ranks[0])).then_some(()));
+    }
+}
+
+#[test]
+fn ranks_end_when_their_command_is_killed() {
+    let mut running = long_run(&["--ranks", "3"]);
+    let ranks = running.wait_for_children(3);
+    wait_for_text(&mut running);
+    running.signal(Signal::KILL);
+    for rank in ranks {
+        wait_for(|| (!is_alive(rank)).then_some(()));
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_generation_in_good_order() {
+    let mut running = long_run(&["--ranks", "2"]);
+    let ranks = running.wait_for_children(2);
+    wait_for_text(&mut running);
+    running.signal(Signal::INT);
+    let (code, error) = running.finish();
+    assert_eq!((code, error.as_str()), (Some(130), ""));
+    assert!(ranks.into_iter().all(|rank| !is_alive(rank)));
+}
+
+#[test]
+fn a_rank_started_by_hand_takes_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    let secret = secret.to_str().unwrap();
+    let model = tiny("tiny-qwen2");
+    let arguments = ["run", &model, "-p", "Strands", "-n", "8", "--temp", "0", "--ignore-eos", "--json"];
+    let alone = json(&arguments);
+    let address = free_address();
+    let group = ["--ranks", "2", "--remote-ranks", "1", "--rendezvous", &address, "--secret-file", secret];
+    let mut front = Running::start(&[&arguments[..], &group, &["--transport", "tcp"]].concat());
+    wait_for(|| Path::new(secret).exists().then_some(()));
+    // A stranger at the door disturbs nobody.
+    wait_for(|| std::net::TcpStream::connect(&address).ok()).set_nodelay(true).unwrap();
+    let wrong = folder.path().join("wrong");
+    std::fs::write(&wrong, "another secret of sufficient length").unwrap();
+    let wrong = wrong.to_str().unwrap();
+    let refused = common::failure(&["rank", "--rendezvous", &address, "--secret-file", wrong, "--timeout", "20"]);
+    assert!(refused.contains(&address), "{refused}");
+    let rank = Running::start(&["rank", "--rendezvous", &address, "--secret-file", secret, "--transport", "tcp"]);
+    let (code, error) = rank.finish();
+    assert_eq!(code, Some(0), "{error}");
+    let mut text = String::new();
+    std::io::Read::read_to_string(front.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+    let together: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(together["tokens"], alone["tokens"]);
+    assert_eq!(front.finish().0, Some(0));
+}
+
+fn free_address() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+#[test]
+fn a_closed_pipe_is_no_error() {
+    let program = env!("CARGO_BIN_EXE_ropewalk");
+    let script = format!("{program} inspect {} --tensors | head -n 1; exit ${{PIPESTATUS[0]}}", tiny("tiny-llama"));
+    assert!(Command::new("bash").args(["-c", &script]).output().unwrap().status.success());
+}

@@ -1,0 +1,95 @@
+//! The server as a process: serves, frees its slot when a client leaves, and ends in good order.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use common::{Running, tiny, wait_for};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// A server with two ranks, and the address it says it listens on.
+fn serve() -> (Running, String) {
+    let mut running = Running::start(&["serve", &tiny("tiny-llama"), "--listen", "127.0.0.1:0", "--ranks", "2"]);
+    let mut line = String::new();
+    BufReader::new(running.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let address = line.split("http://").nth(1).unwrap_or_else(|| panic!("no address in {line:?}"));
+    let address = address.split_whitespace().next().unwrap().to_owned();
+    (running, address)
+}
+
+fn send(address: &str, method: &str, path: &str, body: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n");
+    let head = format!("{head}content-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all((head + body).as_bytes()).unwrap();
+    stream
+}
+
+fn ask(address: &str, method: &str, path: &str, body: &str) -> String {
+    let mut answer = String::new();
+    send(address, method, path, body).read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn chat(tokens: u32, stream: bool) -> String {
+    let messages = json!([{ "role": "user", "content": "Hello" }]);
+    json!({ "model": "tiny-llama", "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": true })
+        .to_string()
+}
+
+#[test]
+fn answers_and_counts() {
+    let (running, address) = serve();
+    let answer = ask(&address, "POST", "/v1/chat/completions", &chat(6, false));
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(body["usage"]["completion_tokens"], 6, "{body}");
+    assert!(ask(&address, "GET", "/health", "").starts_with("HTTP/1.1 200"));
+    assert!(ask(&address, "GET", "/metrics", "").contains("generation_tokens_total"));
+    assert!(ask(&address, "POST", "/v1/chat/completions", "{").starts_with("HTTP/1.1 400"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().0, Some(0));
+}
+
+#[test]
+fn a_client_that_leaves_frees_its_slot_within_a_second() {
+    let (_running, address) = serve();
+    let mut stream = send(&address, "POST", "/v1/chat/completions", &chat(3000, true));
+    stream.read_exact(&mut [0; 200]).unwrap();
+    drop(stream);
+    let left = Instant::now();
+    let answer = ask(&address, "POST", "/v1/chat/completions", &chat(1, false));
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
+}
+
+#[test]
+fn a_dead_rank_makes_the_server_unhealthy() {
+    let (running, address) = serve();
+    let ranks = running.wait_for_children(2);
+    rustix::process::kill_process(ranks[1], Signal::KILL).unwrap();
+    wait_for(|| ask(&address, "GET", "/health", "").starts_with("HTTP/1.1 503").then_some(()));
+    let answer = ask(&address, "POST", "/v1/chat/completions", &chat(1, false));
+    assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("rank 1"), "{answer}");
+}
+
+#[test]
+fn a_stopping_server_finishes_what_runs() {
+    let (running, address) = serve();
+    let mut stream = send(&address, "POST", "/v1/chat/completions", &chat(200, true));
+    let mut begin = [0; 200];
+    stream.read_exact(&mut begin).unwrap();
+    running.signal(Signal::TERM);
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]"), "{rest}");
+    assert_eq!(running.finish().0, Some(0));
+}
