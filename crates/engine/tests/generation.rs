@@ -1,5 +1,7 @@
 //! Requests from submission to the last event, over a group of two ranks.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use std::time::{Duration, Instant};

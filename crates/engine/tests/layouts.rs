@@ -1,5 +1,7 @@
 //! Whatever the layout and the transport, a group gives bit for bit what one rank gives.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod common;
 
 use common::{Answer, Group};
