@@ -82,6 +82,17 @@ fn a_dead_rank_makes_the_server_unhealthy() {
 }
 
 #[test]
+fn idle_ranks_end_when_their_server_is_killed() {
+    let (running, address) = serve();
+    assert!(ask(&address, "GET", "/health", "").starts_with("HTTP/1.1 200"));
+    let ranks = running.wait_for_children(2);
+    running.signal(Signal::KILL);
+    for rank in ranks {
+        wait_for(|| (!common::is_alive(rank)).then_some(()));
+    }
+}
+
+#[test]
 fn a_stopping_server_finishes_what_runs() {
     let (running, address) = serve();
     let mut stream = send(&address, "POST", "/v1/chat/completions", &chat(200, true));

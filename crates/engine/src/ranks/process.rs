@@ -23,8 +23,10 @@ pub fn run_rank(joined: Joined, job: Job, path: &Path) -> Result<(), RankError> 
     let (control, receiver) = joined.control.split();
     let cancelled = AtomicU64::new(0);
     let (orders_in, orders) = mpsc::channel();
+    let noted = &cancelled;
     std::thread::scope(|scope| {
-        scope.spawn(|| listen(receiver, &orders_in, &cancelled));
+        // The sender goes with the thread: orders end when the front's connection does.
+        scope.spawn(move || listen(receiver, orders_in, noted));
         let mut control = Hangup(control);
         let result = work(joined.fabric, job, path, &mut control.0, &orders, &cancelled);
         if let Err(error) = &result {
@@ -85,7 +87,7 @@ pub fn model_bytes(file: &Gguf) -> u64 {
 
 /// Passes the front's messages on, until its connection ends. Cancellations are also noted at once, because rank 0
 /// reads its orders only between requests.
-fn listen(mut receiver: ControlReceiver, orders: &Sender<ToRank>, cancelled: &AtomicU64) {
+fn listen(mut receiver: ControlReceiver, orders: Sender<ToRank>, cancelled: &AtomicU64) {
     loop {
         let message = match receiver.recv(LISTEN) {
             Ok(Some(message)) => message,
