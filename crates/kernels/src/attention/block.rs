@@ -1,5 +1,6 @@
 //! Rows of queries against one block of keys and values.
 
+use std::array::from_fn;
 use std::ops::Range;
 
 use crate::KvCache;
@@ -8,8 +9,8 @@ use crate::pool::SharedValues;
 use crate::simd::math::exp;
 use crate::simd::{LANES, Simd, Task};
 
-/// Keys whose scores with a pair of queries are computed together.
-const QUAD: usize = 4;
+/// Keys whose scores with one query are computed together, or half as many with two.
+const KEYS_AT_ONCE: usize = 8;
 
 /// Some queries that attend to the same head of a cache, and what they have gathered so far.
 pub(super) struct Rows {
@@ -96,8 +97,8 @@ impl Rows {
         rows: Range<usize>,
         visible: impl Fn(usize) -> Range<usize>,
     ) {
-        let whole_quads = count.next_multiple_of(QUAD);
-        let keys = cache.load(simd, Part::Keys, head, start, whole_quads, &mut self.keys);
+        let padded = count.next_multiple_of(KEYS_AT_ONCE);
+        let keys = cache.load(simd, Part::Keys, head, start, padded, &mut self.keys);
         let queries = &self.queries[rows.start * self.stride..rows.end * self.stride];
         score(simd, queries, keys, self.stride, &mut self.scores[rows.clone()]);
         for row in rows.clone() {
@@ -223,15 +224,21 @@ fn scale<S: Simd>(simd: S, values: &mut [f32], factor: f32) {
 /// The scores of each query with each key.
 #[inline(always)]
 fn score<S: Simd>(simd: S, queries: &[f32], keys: &[f32], stride: usize, scores: &mut [[f32; KEYS]]) {
-    let mut queries = queries.chunks_exact(2 * stride);
-    let mut scores = scores.chunks_exact_mut(2);
-    for (queries, scores) in queries.by_ref().zip(scores.by_ref()) {
-        score_rows::<S, 2>(simd, queries, keys, stride, scores);
+    let (mut queries, mut scores) = (queries, scores);
+    while S::MANY_REGISTERS && scores.len() >= 4 {
+        score_rows::<S, 4>(simd, queries, keys, stride, scores);
+        (queries, scores) = (&queries[4 * stride..], &mut scores[4..]);
     }
-    score_rows::<S, 1>(simd, queries.remainder(), keys, stride, scores.into_remainder());
+    while scores.len() >= 2 {
+        score_rows::<S, 2>(simd, queries, keys, stride, scores);
+        (queries, scores) = (&queries[2 * stride..], &mut scores[2..]);
+    }
+    if let [scores] = scores {
+        score_row(simd, queries, keys, stride, scores);
+    }
 }
 
-/// The scores of `ROWS` queries, or of none.
+/// The scores of the first `ROWS` queries, an even number, with the keys, half of [`KEYS_AT_ONCE`] at a time.
 #[inline(always)]
 fn score_rows<S: Simd, const ROWS: usize>(
     simd: S,
@@ -240,89 +247,119 @@ fn score_rows<S: Simd, const ROWS: usize>(
     stride: usize,
     scores: &mut [[f32; KEYS]],
 ) {
-    if queries.is_empty() {
-        return;
-    }
-    let (queries, _) = queries.as_chunks::<LANES>();
-    let vectors = stride / LANES;
-    for (quad, keys) in keys.chunks_exact(QUAD * stride).enumerate() {
-        let (keys, _) = keys.as_chunks::<LANES>();
-        let mut sums = [[simd.splat(0.0); QUAD]; ROWS];
-        for i in 0..vectors {
-            for row in 0..ROWS {
-                let query = simd.load(&queries[row * vectors + i]);
-                for key in 0..QUAD {
-                    sums[row][key] = simd.fused(query, simd.load(&keys[key * vectors + i]), sums[row][key]);
+    const AT_ONCE: usize = KEYS_AT_ONCE / 2;
+    let queries: [_; ROWS] = from_fn(|row| vectors(queries, row, stride));
+    for (quad, keys) in keys.chunks_exact(AT_ONCE * stride).enumerate() {
+        let keys: [_; AT_ONCE] = from_fn(|key| vectors(keys, key, stride));
+        let mut sums = [[simd.splat(0.0); AT_ONCE]; ROWS];
+        for i in 0..queries[0].len() {
+            for key in 0..AT_ONCE {
+                let values = simd.load(&keys[key][i]);
+                for row in 0..ROWS {
+                    sums[row][key] = simd.fused(simd.load(&queries[row][i]), values, sums[row][key]);
                 }
             }
         }
-        for row in 0..ROWS {
-            scores[row][quad * QUAD..][..QUAD].copy_from_slice(&simd.sums(sums[row]));
+        for row in (0..ROWS).step_by(2) {
+            let ([a, b, c, d], [e, f, g, h]) = (sums[row], sums[row + 1]);
+            let mut results = [0.0; LANES];
+            simd.store(simd.sums([a, b, c, d, e, f, g, h]), &mut results);
+            scores[row][AT_ONCE * quad..][..AT_ONCE].copy_from_slice(&results[..AT_ONCE]);
+            scores[row + 1][AT_ONCE * quad..][..AT_ONCE].copy_from_slice(&results[AT_ONCE..]);
         }
     }
+}
+
+/// The scores of one query with the keys, [`KEYS_AT_ONCE`] at a time.
+#[inline(always)]
+fn score_row<S: Simd>(simd: S, query: &[f32], keys: &[f32], stride: usize, scores: &mut [f32; KEYS]) {
+    let query = vectors(query, 0, stride);
+    let (scores, _) = scores.as_chunks_mut::<KEYS_AT_ONCE>();
+    for (keys, scores) in keys.chunks_exact(KEYS_AT_ONCE * stride).zip(scores) {
+        let keys: [_; KEYS_AT_ONCE] = from_fn(|key| vectors(keys, key, stride));
+        let mut sums = [simd.splat(0.0); KEYS_AT_ONCE];
+        for i in 0..query.len() {
+            let values = simd.load(&query[i]);
+            for key in 0..KEYS_AT_ONCE {
+                sums[key] = simd.fused(values, simd.load(&keys[key][i]), sums[key]);
+            }
+        }
+        simd.store(simd.sums(sums), scores);
+    }
+}
+
+/// The vectors of one of several rows of `stride` values.
+#[inline(always)]
+fn vectors(values: &[f32], row: usize, stride: usize) -> &[[f32; LANES]] {
+    &values.as_chunks().0[row * (stride / LANES)..][..stride / LANES]
 }
 
 /// Adds the values, each times its weight, to what the rows have gathered.
 #[inline(always)]
 fn gather<S: Simd>(simd: S, weights: &[[f32; KEYS]], values: &[f32], stride: usize, gathered: &mut [f32]) {
-    let mut weights = weights.chunks_exact(2);
-    let mut gathered = gathered.chunks_exact_mut(2 * stride);
-    for (weights, gathered) in weights.by_ref().zip(gathered.by_ref()) {
-        gather_rows::<S, 2>(simd, weights, values, stride, gathered);
+    let (mut weights, mut gathered) = (weights, gathered);
+    while S::MANY_REGISTERS && weights.len() >= 4 {
+        gather_rows::<S, 4, 4>(simd, weights, values, stride, gathered);
+        (weights, gathered) = (&weights[4..], &mut gathered[4 * stride..]);
     }
-    gather_rows::<S, 1>(simd, weights.remainder(), values, stride, gathered.into_remainder());
+    while weights.len() >= 2 {
+        gather_rows::<S, 2, 4>(simd, weights, values, stride, gathered);
+        (weights, gathered) = (&weights[2..], &mut gathered[2 * stride..]);
+    }
+    if !weights.is_empty() {
+        gather_rows::<S, 1, 8>(simd, weights, values, stride, gathered);
+    }
 }
 
-/// The same for `ROWS` rows, or none: four vectors at a time, and one at a time at the end.
+/// The same for the first `ROWS` rows, `VECTORS` vectors at a time, and one at a time at the end.
 #[inline(always)]
-fn gather_rows<S: Simd, const ROWS: usize>(
+fn gather_rows<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
     weights: &[[f32; KEYS]],
     values: &[f32],
     stride: usize,
     gathered: &mut [f32],
 ) {
-    if weights.is_empty() {
-        return;
+    let whole = stride / (VECTORS * LANES) * VECTORS * LANES;
+    for first in (0..whole).step_by(VECTORS * LANES) {
+        gather_vectors::<S, ROWS, VECTORS>(simd, weights, values, stride, first, gathered);
     }
-    let vectors = stride / LANES;
-    let fours = vectors / 4 * 4;
-    for first in (0..fours).step_by(4) {
-        gather_vectors::<S, ROWS, 4>(simd, weights, values, vectors, first, gathered);
-    }
-    for first in fours..vectors {
-        gather_vectors::<S, ROWS, 1>(simd, weights, values, vectors, first, gathered);
+    for first in (whole..stride).step_by(LANES) {
+        gather_vectors::<S, ROWS, 1>(simd, weights, values, stride, first, gathered);
     }
 }
 
+/// The same for `VECTORS` vectors from value `first` on.
 #[inline(always)]
-fn gather_vectors<S: Simd, const ROWS: usize, const COUNT: usize>(
+fn gather_vectors<S: Simd, const ROWS: usize, const VECTORS: usize>(
     simd: S,
     weights: &[[f32; KEYS]],
     values: &[f32],
-    vectors: usize,
+    stride: usize,
     first: usize,
     gathered: &mut [f32],
 ) {
-    let (values, _) = values.as_chunks::<LANES>();
-    let (gathered, _) = gathered.as_chunks_mut::<LANES>();
-    let mut sums = [[simd.splat(0.0); COUNT]; ROWS];
+    let weights: [_; ROWS] = from_fn(|row| &weights[row]);
+    let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
     for row in 0..ROWS {
-        for i in 0..COUNT {
-            sums[row][i] = simd.load(&gathered[row * vectors + first + i]);
+        let (gathered, _) = gathered[row * stride + first..][..VECTORS * LANES].as_chunks::<LANES>();
+        for i in 0..VECTORS {
+            sums[row][i] = simd.load(&gathered[i]);
         }
     }
-    for (key, value) in values.chunks_exact(vectors).enumerate() {
+    for key in 0..KEYS.min(values.len() / stride) {
+        let (values, _) = values[key * stride + first..][..VECTORS * LANES].as_chunks::<LANES>();
         for row in 0..ROWS {
             let weight = simd.splat(weights[row][key]);
-            for i in 0..COUNT {
-                sums[row][i] = simd.fused(weight, simd.load(&value[first + i]), sums[row][i]);
+            for i in 0..VECTORS {
+                sums[row][i] = simd.fused(weight, simd.load(&values[i]), sums[row][i]);
             }
         }
     }
     for row in 0..ROWS {
-        for i in 0..COUNT {
-            simd.store(sums[row][i], &mut gathered[row * vectors + first + i]);
+        let (gathered, _) = gathered[row * stride + first..][..VECTORS * LANES].as_chunks_mut::<LANES>();
+        for i in 0..VECTORS {
+            simd.store(sums[row][i], &mut gathered[i]);
         }
     }
 }

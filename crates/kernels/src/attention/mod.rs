@@ -21,7 +21,7 @@ use block::Rows;
 /// Positions whose results are merged into one before they meet those of other spans.
 const SPAN: usize = 16 * KEYS;
 /// Queries that meet a block of keys while it lies in the nearest cache.
-const ROWS: usize = 16;
+const ROWS: usize = 32;
 
 /// The shape of an attention layer.
 pub struct Attention<'a> {

@@ -1,4 +1,5 @@
-//! Products with floating-point weights.
+//! Products with floating-point weights: lane `i` of a sum adds up columns `i`, `i + 8` and so on, in that order, and the lanes
+//! are added up at the end.
 
 use std::array::from_fn;
 use std::marker::PhantomData;
@@ -17,92 +18,100 @@ pub(super) struct Rows<'a, F> {
     format: PhantomData<F>,
 }
 
-impl<'a, F: Float> Rows<'a, F> {
-    pub(super) fn new(input: &'a Activations, target: &'a Target<'a>, rows: Range<usize>) -> Rows<'a, F> {
-        Rows { input, target, rows, format: PhantomData }
-    }
-
-    /// Rows from `first` on with tokens from `token` on.
-    #[inline(always)]
-    #[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
-    fn tile<S: Simd, const ROWS: usize, const TOKENS: usize>(&self, simd: S, first: usize, token: usize) {
-        let rows = from_fn(|i| self.target.weights.row(first + i));
-        let tokens = from_fn(|i| self.input.values(token + i));
-        let sums = dots::<S, F, ROWS, TOKENS>(simd, rows, tokens);
-        for r in 0..ROWS {
-            for t in 0..TOKENS {
-                self.target.set(token + t, first + r, simd.sum(sums[r][t]));
-            }
-        }
-    }
-}
-
 impl<F: Float> Task for Rows<'_, F> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let tokens = self.input.tokens();
         let mut row = self.rows.start;
         while row < self.rows.end {
-            if tokens == 1 && row + 4 <= self.rows.end {
-                self.tile::<S, 4, 1>(simd, row, 0);
-                row += 4;
-                continue;
-            }
-            let pair = row + 2 <= self.rows.end;
-            let mut token = 0;
-            while token < tokens {
-                let four = token + 4 <= tokens;
-                match (pair, four) {
-                    (true, true) => self.tile::<S, 2, 4>(simd, row, token),
-                    (true, false) => self.tile::<S, 2, 1>(simd, row, token),
-                    (false, true) => self.tile::<S, 1, 4>(simd, row, token),
-                    (false, false) => self.tile::<S, 1, 1>(simd, row, token),
-                }
-                token += if four { 4 } else { 1 };
-            }
-            row += if pair { 2 } else { 1 };
+            row += match self.rows.end - row {
+                4.. if S::MANY_REGISTERS || self.input.tokens() == 1 => self.take_rows::<S, 4>(simd, row),
+                2.. => self.take_rows::<S, 2>(simd, row),
+                _ => self.take_rows::<S, 1>(simd, row),
+            };
         }
     }
 }
 
-/// The products of each row with each token, as eight partial sums: lane `i` sums columns `i`, `i + 8` and so on.
+impl<'a, F: Float> Rows<'a, F> {
+    pub(super) fn new(input: &'a Activations, target: &'a Target<'a>, rows: Range<usize>) -> Rows<'a, F> {
+        Rows { input, target, rows, format: PhantomData }
+    }
+
+    /// Multiplies `R` rows from `row` on with all tokens. Returns `R`.
+    #[inline(always)]
+    fn take_rows<S: Simd, const R: usize>(&self, simd: S, row: usize) -> usize {
+        let mut token = 0;
+        while token + 4 <= self.input.tokens() {
+            self.tile::<S, R, 4>(simd, row, token);
+            token += 4;
+        }
+        while token < self.input.tokens() {
+            self.tile::<S, R, 1>(simd, row, token);
+            token += 1;
+        }
+        R
+    }
+
+    /// Multiplies `R` rows from `row` on with `T` tokens from `token` on.
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize, const T: usize>(&self, simd: S, row: usize, token: usize) {
+        let columns = self.target.weights.columns();
+        let whole = columns / LANES * LANES;
+        let rows: [&[u8]; R] = from_fn(|r| self.target.weights.row(row + r));
+        let inputs: [&[f32]; T] = from_fn(|t| self.input.values(token + t));
+        let mut sums = [[[0.0; LANES]; T]; R];
+        add_products::<S, F, R, T>(simd, rows, inputs, whole, &mut sums);
+        if whole < columns {
+            // The rest of each row, padded with zeros to a vector.
+            let padded: [[u8; 4 * LANES]; R] = from_fn(|r| {
+                let mut padded = [0; 4 * LANES];
+                padded[..(columns - whole) * F::BYTES].copy_from_slice(&rows[r][whole * F::BYTES..]);
+                padded
+            });
+            let inputs = inputs.map(|input| &input[whole..]);
+            add_products::<S, F, R, T>(simd, padded.each_ref().map(|row| &row[..]), inputs, LANES, &mut sums);
+        }
+        for (r, sums) in sums.iter().enumerate() {
+            for (t, sum) in sums.iter().enumerate() {
+                self.target.set(token + t, row + r, simd.sum(simd.load(sum)));
+            }
+        }
+    }
+}
+
+/// Adds the products of the first `columns` columns, a multiple of eight, of `R` rows and `T` tokens to sums that stay in
+/// registers meanwhile.
 #[inline(always)]
-#[allow(clippy::needless_range_loop)] // As above.
-fn dots<S: Simd, F: Float, const ROWS: usize, const TOKENS: usize>(
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
+fn add_products<S: Simd, F: Float, const R: usize, const T: usize>(
     simd: S,
-    rows: [&[u8]; ROWS],
-    tokens: [&[f32]; TOKENS],
-) -> [[S::Floats; TOKENS]; ROWS] {
-    let mut sums = [[simd.splat(0.0); TOKENS]; ROWS];
+    rows: [&[u8]; R],
+    inputs: [&[f32]; T],
+    columns: usize,
+    stored: &mut [[[f32; LANES]; T]; R],
+) {
     let bytes = LANES * F::BYTES;
-    let columns = rows[0].len() / F::BYTES;
-    let whole = columns / LANES;
-    let tokens = tokens.map(|token| &token.as_chunks::<LANES>().0[..columns.div_ceil(LANES)]);
-    let rows = rows.map(|row| &row[..columns * F::BYTES]);
-    for i in 0..whole {
-        let mut x = [simd.splat(0.0); TOKENS];
-        for t in 0..TOKENS {
-            x[t] = simd.load(&tokens[t][i]);
+    let rows: [&[u8]; R] = from_fn(|r| &rows[r][..columns * F::BYTES]);
+    let inputs: [_; T] = from_fn(|t| &inputs[t].as_chunks::<LANES>().0[..columns / LANES]);
+    let mut sums = [[simd.splat(0.0); T]; R];
+    for r in 0..R {
+        for t in 0..T {
+            sums[r][t] = simd.load(&stored[r][t]);
         }
-        for r in 0..ROWS {
+    }
+    for i in 0..columns / LANES {
+        for r in 0..R {
             let weights = F::load(simd, &rows[r][i * bytes..(i + 1) * bytes]);
-            for t in 0..TOKENS {
-                sums[r][t] = simd.fused(weights, x[t], sums[r][t]);
+            for t in 0..T {
+                sums[r][t] = simd.fused(weights, simd.load(&inputs[t][i]), sums[r][t]);
             }
         }
     }
-    if whole * LANES < columns {
-        for r in 0..ROWS {
-            let rest = &rows[r][whole * bytes..];
-            let mut padded = [0; 32];
-            padded[..rest.len()].copy_from_slice(rest);
-            let weights = F::load(simd, &padded);
-            for t in 0..TOKENS {
-                sums[r][t] = simd.fused(weights, simd.load(&tokens[t][whole]), sums[r][t]);
-            }
+    for r in 0..R {
+        for t in 0..T {
+            simd.store(sums[r][t], &mut stored[r][t]);
         }
     }
-    sums
 }

@@ -25,8 +25,7 @@ pub(super) const ROWS: usize = 4;
 const PANEL_GROUPS: usize = 4;
 /// Tokens whose running sums are kept while a panel is used.
 const TOKENS: usize = 64;
-/// Rows and tokens whose sums are kept in registers.
-const TILE_ROWS: usize = 2;
+/// Tokens that are taken together with a few rows, so that their sums stay in registers.
 const TILE_TOKENS: usize = 4;
 /// Rows that are multiplied together with a single token.
 const TOKEN_ROWS: usize = 2;
@@ -141,7 +140,7 @@ impl<'a, F: Quantized> Rows<'a, F> {
         }
     }
 
-    /// Adds the products of all tokens with the unpacked columns to the running sums.
+    /// Adds the products of all tokens with the unpacked columns of some rows to their running sums.
     #[inline(always)]
     fn take_panels<S: Simd>(
         &self,
@@ -149,28 +148,43 @@ impl<'a, F: Quantized> Rows<'a, F> {
         panels: &[[Panel; PANEL_GROUPS]],
         tokens: Range<usize>,
         groups: Range<usize>,
-        sums: &mut [[[f32; LANES]; TOKENS]; ROWS],
+        sums: &mut [[[f32; LANES]; TOKENS]],
     ) {
+        let mut row = 0;
+        while row < panels.len() {
+            let (panels, sums) = (&panels[row..], &mut sums[row..]);
+            let (tokens, groups) = (tokens.clone(), groups.clone());
+            row += match panels.len() {
+                4.. if S::MANY_REGISTERS => self.take_rows::<S, 4>(simd, panels, tokens, groups, sums),
+                2.. => self.take_rows::<S, 2>(simd, panels, tokens, groups, sums),
+                _ => self.take_rows::<S, 1>(simd, panels, tokens, groups, sums),
+            };
+        }
+    }
+
+    /// The same for the first `R` rows. Returns `R`.
+    #[inline(always)]
+    fn take_rows<S: Simd, const R: usize>(
+        &self,
+        simd: S,
+        panels: &[[Panel; PANEL_GROUPS]],
+        tokens: Range<usize>,
+        groups: Range<usize>,
+        sums: &mut [[[f32; LANES]; TOKENS]],
+    ) -> usize {
+        let panels: [_; R] = from_fn(|row| &panels[row]);
         let blocks = (self.input.columns() - groups.start * GROUP).div_ceil(CODES);
         let inputs = |token: usize| &self.input.groups(tokens.start + token)[groups.clone()];
-        for (panels, sums) in panels.chunks(TILE_ROWS).zip(sums.chunks_mut(TILE_ROWS)) {
-            let mut token = 0;
-            while token + TILE_TOKENS <= tokens.len() {
-                let inputs = from_fn(|i| inputs(token + i));
-                match panels {
-                    [a, b] => tile::<S, F, TILE_ROWS, TILE_TOKENS>(simd, [a, b], inputs, blocks, sums, token),
-                    _ => tile::<S, F, 1, TILE_TOKENS>(simd, [&panels[0]], inputs, blocks, sums, token),
-                }
-                token += TILE_TOKENS;
-            }
-            while token < tokens.len() {
-                match panels {
-                    [a, b] => tile::<S, F, TILE_ROWS, 1>(simd, [a, b], [inputs(token)], blocks, sums, token),
-                    _ => tile::<S, F, 1, 1>(simd, [&panels[0]], [inputs(token)], blocks, sums, token),
-                }
-                token += 1;
-            }
+        let mut token = 0;
+        while token + TILE_TOKENS <= tokens.len() {
+            tile::<S, F, R, TILE_TOKENS>(simd, panels, from_fn(|i| inputs(token + i)), blocks, sums, token);
+            token += TILE_TOKENS;
         }
+        while token < tokens.len() {
+            tile::<S, F, R, 1>(simd, panels, [inputs(token)], blocks, sums, token);
+            token += 1;
+        }
+        R
     }
 }
 

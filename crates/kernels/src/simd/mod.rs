@@ -7,12 +7,12 @@
 //! Kernels must be `#[inline(always)]` down to the vector operations: only what is inlined into the function that enables
 //! the instructions is compiled to them.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
 pub(crate) mod math;
 mod portable;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub(crate) use portable::Portable;
 
@@ -23,6 +23,8 @@ pub(crate) const CODES: usize = 32;
 
 /// Vector operations. A value of the type proves that the machine has the instructions.
 pub(crate) trait Simd: Copy + Send + Sync {
+    /// Whether there are more than 16 registers, so that larger tiles fit in.
+    const MANY_REGISTERS: bool;
     /// Eight 32-bit floats.
     type Floats: Copy;
     /// Eight 32-bit integers.
@@ -72,10 +74,10 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn splat_pair(self, pair: &[f32; 2]) -> Self::Floats;
     /// Lane `2 * pair` in even lanes, lane `2 * pair + 1` in odd lanes.
     fn spread_pair(self, values: Self::Floats, pair: usize) -> Self::Floats;
-    /// The sums of all lanes of four vectors, each in the order `((0+4)+(2+6))+((1+5)+(3+7))`.
-    fn sums(self, values: [Self::Floats; 4]) -> [f32; 4];
-    /// The sum of all lanes, in that same order.
+    /// The sum of all lanes, in the order `((0+4)+(2+6))+((1+5)+(3+7))`.
     fn sum(self, values: Self::Floats) -> f32;
+    /// Lane `i`: the sum of all lanes of vector `i`, in that same order.
+    fn sums(self, values: [Self::Floats; LANES]) -> Self::Floats;
     /// The largest lane.
     fn largest(self, values: Self::Floats) -> f32;
 
@@ -115,8 +117,12 @@ pub(crate) trait Task {
 /// Runs a kernel with the best instructions that this machine has.
 pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
     #[cfg(target_arch = "x86_64")]
-    if let Some(avx2) = avx2::Avx2::detect() {
-        return avx2.run(task);
+    if let Some(simd) = x86::X86::<true>::detect() {
+        return simd.run(task);
+    }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(simd) = x86::X86::<false>::detect() {
+        return simd.run(task);
     }
     task.run(Portable)
 }

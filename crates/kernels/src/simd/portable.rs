@@ -19,6 +19,7 @@ fn zip(a: Floats, b: Floats, f: impl Fn(f32, f32) -> f32) -> Floats {
 }
 
 impl Simd for Portable {
+    const MANY_REGISTERS: bool = true;
     type Floats = Floats;
     type Integers = [i32; LANES];
     type Codes = Codes;
@@ -144,7 +145,7 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn sums(self, values: [Floats; 4]) -> [f32; 4] {
+    fn sums(self, values: [Floats; LANES]) -> Floats {
         values.map(|values| self.sum(values))
     }
 

@@ -1,4 +1,5 @@
-//! Vector operations with AVX2, FMA and F16C, which every x86-64 machine since about 2013 (Intel) or 2015 (AMD) has.
+//! Vector operations with AVX2, FMA and F16C, which every x86-64 machine since about 2013 (Intel) or 2015 (AMD) has, and with
+//! the dot products and registers of AVX-512 where there are such.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::*;
@@ -6,23 +7,45 @@ use std::mem::transmute;
 
 use super::{CODES, LANES, Simd, Task};
 
-/// Proof that the machine has AVX2, FMA and F16C: only [`Avx2::detect`] makes one.
+/// Proof that the machine has AVX2, FMA and F16C, and with `VNNI` also the parts of AVX-512 that [`X86::run`] names. Only
+/// `detect` makes one. Vectors have 256 bits in either case, for then both compute the same bits.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Avx2(());
+pub(crate) struct X86<const VNNI: bool>(());
 
-impl Avx2 {
+impl X86<false> {
     /// The proof, if the machine has the instructions.
     #[inline]
-    pub(crate) fn detect() -> Option<Avx2> {
+    pub(crate) fn detect() -> Option<Self> {
         let present = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        (present && is_x86_feature_detected!("f16c")).then_some(Avx2(()))
+        (present && is_x86_feature_detected!("f16c")).then_some(X86(()))
     }
 
     /// Runs a task in a function that is compiled with these instructions.
     #[inline]
     pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn compiled<T: Task>(simd: Avx2, task: T) -> T::Output {
+        fn compiled<T: Task>(simd: X86<false>, task: T) -> T::Output {
+            task.run(simd)
+        }
+        // SAFETY: `self` proves that the machine has the instructions.
+        unsafe { compiled(self, task) }
+    }
+}
+
+impl X86<true> {
+    /// The proof, if the machine has the instructions.
+    #[inline]
+    pub(crate) fn detect() -> Option<Self> {
+        let present = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw");
+        let present = present && is_x86_feature_detected!("avx512vl") && is_x86_feature_detected!("avx512vnni");
+        (present && X86::<false>::detect().is_some()).then_some(X86(()))
+    }
+
+    /// Runs a task in a function that is compiled with these instructions.
+    #[inline]
+    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
+        #[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni")]
+        fn compiled<T: Task>(simd: X86<true>, task: T) -> T::Output {
             task.run(simd)
         }
         // SAFETY: `self` proves that the machine has the instructions.
@@ -40,7 +63,9 @@ macro_rules! vector {
     };
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for X86<VNNI> {
+    const MANY_REGISTERS: bool = VNNI;
+
     type Floats = __m256;
     type Integers = __m256i;
     type Codes = __m256i;
@@ -183,17 +208,19 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn sums(self, values: [__m256; 4]) -> [f32; 4] {
+    fn sums(self, values: [__m256; LANES]) -> __m256 {
         vector!({
-            let [a, b, c, d] = values;
-            let a = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
-            let b = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps::<1>(b));
-            let c = _mm_add_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps::<1>(c));
-            let d = _mm_add_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps::<1>(d));
-            // Lanes 0 and 2, then 1 and 3 of a and b (or c and d) side by side.
-            let ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
-            let cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
-            transmute::<__m128, [f32; 4]>(_mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab)))
+            let [a, b, c, d, e, f, g, h] = values;
+            // The two halves of a vector added up, of a on the left and of e on the right, and so on.
+            let ae = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, e), _mm256_permute2f128_ps::<0x31>(a, e));
+            let bf = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(b, f), _mm256_permute2f128_ps::<0x31>(b, f));
+            let cg = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(c, g), _mm256_permute2f128_ps::<0x31>(c, g));
+            let dh = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(d, h), _mm256_permute2f128_ps::<0x31>(d, h));
+            // Lanes 0 and 2, then 1 and 3, of two of these side by side.
+            let abef = _mm256_add_ps(_mm256_unpacklo_ps(ae, bf), _mm256_unpackhi_ps(ae, bf));
+            let cdgh = _mm256_add_ps(_mm256_unpacklo_ps(cg, dh), _mm256_unpackhi_ps(cg, dh));
+            let (even, odd) = (_mm256_shuffle_ps::<0x44>(abef, cdgh), _mm256_shuffle_ps::<0xee>(abef, cdgh));
+            _mm256_add_ps(even, odd)
         })
     }
 
@@ -290,8 +317,12 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn dot_unsigned(self, a: __m256i, b: __m256i) -> __m256i {
-        // Pairs stay below 2 * 128 * 127, so the saturation of the first instruction never acts.
-        vector!(_mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
+        if VNNI {
+            vector!(_mm256_dpbusd_epi32(_mm256_setzero_si256(), a, b))
+        } else {
+            // Pairs stay below 2 * 128 * 127, so the saturation of the first instruction never acts.
+            vector!(_mm256_madd_epi16(_mm256_maddubs_epi16(a, b), _mm256_set1_epi16(1)))
+        }
     }
 
     #[inline(always)]
