@@ -5,19 +5,21 @@
 //! process, is simply taken by whoever is free, in the end by the caller. Idle workers spin for some microseconds and
 //! then sleep.
 
+mod bell;
 mod shared;
 
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use shared::{Pieces, SharedValues};
 
 use crate::KernelError;
+use bell::Bell;
 
 /// How long an idle thread spins before it sleeps. Waking a sleeper costs some 10 µs, so spinning longer than a few
 /// times that gains little, and takes the core from whoever else wants it.
@@ -39,21 +41,23 @@ pub struct Pool {
 /// What the caller and the workers share.
 struct Inner {
     threads: usize,
-    spin: Duration,
     /// Job number and count of shares handed out. A job with all shares handed out is no work for anyone.
-    state: AtomicU64,
+    state: CacheLine<AtomicU64>,
     job: JobSlot,
     /// Shares of the current job that have ended.
-    finished: AtomicUsize,
-    /// Threads asleep, or about to be, on `wake`.
-    sleepers: AtomicUsize,
+    finished: CacheLine<AtomicUsize>,
+    /// Rings when there is work, or none ever again.
+    work: Bell,
+    /// Rings when a job has ended.
+    end: Bell,
     stop: AtomicBool,
     /// What the first share that panicked said.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-    /// Guards nothing but the decision to sleep.
-    sleep: Mutex<()>,
-    wake: Condvar,
 }
+
+/// Keeps what one thread writes all the time off the memory that another one watches.
+#[repr(align(128))]
+struct CacheLine<T>(T);
 
 type Job<'a> = &'a (dyn Fn(usize) + Sync);
 
@@ -76,17 +80,16 @@ impl Pool {
         }
         // With more threads than cores, a spinning thread only keeps a working one from its core.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let spin = if threads > cores { Duration::ZERO } else { SPIN };
         let inner = Arc::new(Inner {
             threads,
-            spin: if threads > cores { Duration::ZERO } else { SPIN },
-            state: AtomicU64::new(threads as u64),
+            state: CacheLine(AtomicU64::new(threads as u64)),
             job: JobSlot(UnsafeCell::new(None)),
-            finished: AtomicUsize::new(threads),
-            sleepers: AtomicUsize::new(0),
+            finished: CacheLine(AtomicUsize::new(threads)),
+            work: Bell::new(spin),
+            end: Bell::new(spin),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
         });
         let mut pool = Pool { inner, workers: Vec::with_capacity(threads - 1), running: Mutex::new(()) };
         for worker in 1..threads {
@@ -114,18 +117,17 @@ impl Pool {
     /// When `f` panics; the panic of the first share that did is passed on, after all shares have ended.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
         let guard = if self.workers.is_empty() { None } else { self.running.try_lock().ok() };
-        let Some(_guard) = guard else {
+        let Some(guard) = guard else {
             return (0..self.inner.threads).for_each(f);
         };
         self.inner.publish(f);
-        let job = self.inner.state.load(Ordering::Relaxed) >> SHARE_BITS;
+        let job = self.inner.state.0.load(Ordering::Relaxed) >> SHARE_BITS;
         while let Some(share) = self.inner.take_share(Some(job)) {
             self.inner.run_share(share);
         }
-        let all_ended = || self.inner.finished.load(Ordering::Acquire) == self.inner.threads;
-        self.inner.wait_until(&all_ended);
+        self.inner.end.wait_until(|| self.inner.finished.0.load(Ordering::SeqCst) == self.inner.threads);
         let panic = lock(&self.inner.panic).take();
-        drop(_guard);
+        drop(guard);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -154,7 +156,7 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.inner.stop.store(true, Ordering::SeqCst);
-        self.inner.wake_sleepers();
+        self.inner.work.ring();
         for worker in self.workers.drain(..) {
             // A worker catches every panic of a job, so there is nothing to report here.
             let _ = worker.join();
@@ -169,7 +171,7 @@ impl Inner {
         while !stopped() {
             match self.take_share(None) {
                 Some(share) => self.run_share(share),
-                None => self.wait_until(&|| self.has_work() || stopped()),
+                None => self.work.wait_until(|| self.has_work() || stopped()),
             }
         }
     }
@@ -185,27 +187,25 @@ impl Inner {
         unsafe {
             *self.job.0.get() = Some(f);
         }
-        self.finished.store(0, Ordering::Relaxed);
-        let next = (self.state.load(Ordering::Relaxed) >> SHARE_BITS).wrapping_add(1);
-        // Sequentially consistent, as is the count of sleepers: either this thread sees the sleeper, or the sleeper sees
-        // the job.
-        self.state.store(next << SHARE_BITS, Ordering::SeqCst);
-        self.wake_sleepers();
+        self.finished.0.store(0, Ordering::Relaxed);
+        let next = (self.state.0.load(Ordering::Relaxed) >> SHARE_BITS).wrapping_add(1);
+        self.state.0.store(next << SHARE_BITS, Ordering::SeqCst);
+        self.work.ring();
     }
 
     fn has_work(&self) -> bool {
-        self.state.load(Ordering::SeqCst) & SHARE_MASK < self.threads as u64
+        self.state.0.load(Ordering::SeqCst) & SHARE_MASK < self.threads as u64
     }
 
     /// Takes the next share of the current job, if there is one left (and the job is number `job`, if given).
     fn take_share(&self, job: Option<u64>) -> Option<usize> {
-        let mut state = self.state.load(Ordering::Acquire);
+        let mut state = self.state.0.load(Ordering::Acquire);
         loop {
             let share = state & SHARE_MASK;
             if share >= self.threads as u64 || job.is_some_and(|job| job != state >> SHARE_BITS) {
                 return None;
             }
-            match self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Acquire) {
+            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(share as usize),
                 Err(current) => state = current,
             }
@@ -222,38 +222,8 @@ impl Inner {
         {
             lock(&self.panic).get_or_insert(panic);
         }
-        if self.finished.fetch_add(1, Ordering::SeqCst) + 1 == self.threads {
-            self.wake_sleepers();
-        }
-    }
-
-    /// Returns once `ready` holds: spins for a while, then sleeps.
-    fn wait_until(&self, ready: &dyn Fn() -> bool) {
-        let mut since = None;
-        loop {
-            for _ in 0..32 {
-                if ready() {
-                    return;
-                }
-                std::hint::spin_loop();
-            }
-            if since.get_or_insert_with(Instant::now).elapsed() >= self.spin {
-                break;
-            }
-        }
-        let mut guard = lock(&self.sleep);
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        while !ready() {
-            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Wakes all who sleep, so that they look again at what they wait for. Call it after the change they wait for.
-    fn wake_sleepers(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            drop(lock(&self.sleep));
-            self.wake.notify_all();
+        if self.finished.0.fetch_add(1, Ordering::SeqCst) + 1 == self.threads {
+            self.end.ring();
         }
     }
 }
