@@ -75,7 +75,7 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<()> {
         return print_json(&entries.collect::<Vec<_>>());
     }
     let rows = entries.iter().map(|entry| {
-        let size = if entry.present { table::bytes(entry.bytes) } else { "gone".to_owned() };
+        let size = if entry.present { table::bytes(entry.bytes) } else { "? (gone)".to_owned() };
         vec![entry.name.clone(), size, entry.path.display().to_string()]
     });
     table::print(&["model", "size", "path"], &rows.collect::<Vec<_>>());
