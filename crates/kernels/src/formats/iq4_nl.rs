@@ -1,6 +1,6 @@
 //! IQ4_NL: 32 values, each one of 16 unevenly spaced levels, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Iq4Nl;
@@ -25,8 +25,7 @@ impl Quantized for Iq4Nl {
 
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<18>();
-        Factors::signed(simd, simd.widen_halves(gather(blocks, 0, u16::from_le_bytes)))
+        Factors::signed(simd, simd.widen_halves(starts::<18, 2, _>(bytes, u16::from_le_bytes)))
     }
 
     #[inline(always)]

@@ -10,15 +10,20 @@ use crate::simd::Simd;
 pub(crate) struct Iq4Xs;
 
 impl Iq4Xs {
-    /// The eight group scales.
+    /// The eight group scales, 32 too large, one in each byte.
     #[inline(always)]
-    fn scales(block: &[u8]) -> [i8; 8] {
-        let high = u16::from_le_bytes([block[2], block[3]]);
-        std::array::from_fn(|i| {
-            let low = (block[4 + i / 2] >> (i % 2 * 4)) & 0x0f;
-            let top = ((high >> (2 * i)) & 3) as u8;
-            (low | (top << 4)).cast_signed() - 32
-        })
+    fn scales(block: &[u8]) -> [u8; 8] {
+        // Spread the four bytes to every other of eight, then move the high halves to the bytes between.
+        let low = u64::from(u32::from_le_bytes(*part(block, 4)));
+        let low = (low | (low << 16)) & 0x0000_ffff_0000_ffff;
+        let low = (low | (low << 8)) & 0x00ff_00ff_00ff_00ff;
+        let low = (low | (low << 4)) & 0x0f0f_0f0f_0f0f_0f0f;
+        // Spread eight pairs of bits to eight bytes.
+        let high = u64::from(u16::from_le_bytes(*part(block, 2)));
+        let high = (high | (high << 24)) & 0x0000_00ff_0000_00ff;
+        let high = (high | (high << 12)) & 0x000f_000f_000f_000f;
+        let high = (high | (high << 6)) & 0x0303_0303_0303_0303;
+        (low | (high << 4)).to_le_bytes()
     }
 }
 
@@ -31,7 +36,7 @@ impl Format for Iq4Xs {
         let scales = Iq4Xs::scales(block);
         for (i, value) in out.iter_mut().enumerate() {
             let code = split_nibble(&block[8 + i / 32 * 16..], i % 32);
-            *value = scale * f32::from(scales[i / 32]) * f32::from(LEVELS[usize::from(code)]);
+            *value = scale * (f32::from(scales[i / 32]) - 32.0) * f32::from(LEVELS[usize::from(code)]);
         }
     }
 }
@@ -41,7 +46,7 @@ impl Quantized for Iq4Xs {
 
     #[inline(always)]
     fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        let scales = simd.widen_bytes(&Iq4Xs::scales(block).map(i8::cast_unsigned));
+        let scales = simd.sub(simd.widen_bytes(&Iq4Xs::scales(block)), simd.splat(32.0));
         Factors::signed(simd, simd.mul(all_halves(simd, block, 0), scales))
     }
 

@@ -154,15 +154,15 @@ fn split_nibble(codes: &[u8], index: usize) -> u8 {
 /// bits of bytes 0 to 3 and minimums 0 to 3 those of bytes 4 to 7; the others have their low four bits in bytes 8 to 11
 /// (scale low, minimum high half) and their top two in the spare bits of the first eight bytes.
 #[inline(always)]
-fn unpack_scales_and_minimums(packed: &[u8]) -> ([u8; 8], [u8; 8]) {
-    let (mut scales, mut minimums) = ([0; 8], [0; 8]);
-    for i in 0..4 {
-        scales[i] = packed[i] & 0x3f;
-        minimums[i] = packed[i + 4] & 0x3f;
-        scales[i + 4] = (packed[i + 8] & 0x0f) | ((packed[i] >> 2) & 0x30);
-        minimums[i + 4] = (packed[i + 8] >> 4) | ((packed[i + 4] >> 2) & 0x30);
-    }
-    (scales, minimums)
+fn unpack_scales_and_minimums(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
+    let word = |from: usize| u32::from_le_bytes(*part(packed, from));
+    let (first, second, third) = (word(0), word(4), word(8));
+    // Four bytes at a time: six low bits, or four bits from the third word and two from the spare bits.
+    let low = |word: u32| u64::from(word & 0x3f3f_3f3f);
+    let high = |fours: u32, spare: u32| u64::from((fours & 0x0f0f_0f0f) | ((spare >> 2) & 0x3030_3030)) << 32;
+    let scales = low(first) | high(third, first);
+    let minimums = low(second) | high(third >> 4, second);
+    (scales.to_le_bytes(), minimums.to_le_bytes())
 }
 
 /// The part of a block that starts at `offset`.
@@ -174,18 +174,18 @@ fn part<const LENGTH: usize>(block: &[u8], offset: usize) -> &[u8; LENGTH] {
     }
 }
 
-/// What lies at `offset` in each of up to eight blocks, and zero (or the like) for those that are missing.
+/// What the first `SIZE` bytes of each of a group's blocks stand for; zero (or the like) for blocks beyond the row's end.
 #[inline(always)]
-fn gather<const SIZE: usize, const BYTES: usize, T: Copy + Default>(
-    blocks: &[[u8; BYTES]],
-    offset: usize,
+fn starts<const BYTES: usize, const SIZE: usize, T: Copy + Default>(
+    group: &[u8],
     read: impl Fn([u8; SIZE]) -> T,
 ) -> [T; LANES] {
-    let mut values = [T::default(); LANES];
-    for (value, block) in values.iter_mut().zip(blocks) {
-        *value = read(*part(block, offset));
+    let (blocks, _) = group.as_chunks::<BYTES>();
+    let mut starts = [T::default(); LANES];
+    for (start, block) in starts.iter_mut().zip(blocks) {
+        *start = read(*part(block, 0));
     }
-    values
+    starts
 }
 
 /// The half-precision number at `offset`, in all lanes.
@@ -197,7 +197,7 @@ fn all_halves<S: Simd>(simd: S, block: &[u8], offset: usize) -> S::Floats {
 /// The scales of the eight groups of a Q4_K or Q5_K block, and what to add to their values, from the block's first bytes.
 #[inline(always)]
 fn factors_with_minimums<S: Simd>(simd: S, header: &[u8; 16]) -> Factors<S> {
-    let (scales, minimums) = unpack_scales_and_minimums(&header[4..]);
+    let (scales, minimums) = unpack_scales_and_minimums(part(header, 4));
     let minimum = simd.sub(simd.splat(0.0), all_halves(simd, header, 2));
     Factors::Blocks {
         scales: simd.mul(all_halves(simd, header, 0), simd.widen_bytes(&scales)),

@@ -1,7 +1,7 @@
 //! MXFP4: 32 four-bit floats (1 sign, 2 exponent, 1 mantissa bit) under one power of two, from the OCP Microscaling
 //! Formats specification. Bytes: exponent (1, biased by 127), codes (16).
 
-use super::{Factors, Format, Quantized, gather, part, split_nibble};
+use super::{Factors, Format, Quantized, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Mxfp4;
@@ -35,8 +35,7 @@ impl Format for Mxfp4 {
 impl Quantized for Mxfp4 {
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<17>();
-        let scales = simd.load(&gather(blocks, 0, |[exponent]: [u8; 1]| half_power(exponent)));
+        let scales = simd.load(&starts::<17, 1, _>(bytes, |[exponent]| half_power(exponent)));
         Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-12.0)) }
     }
 

@@ -1,6 +1,6 @@
 //! Q4_0: 32 values of 4 bits around 8, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Q4_0;
@@ -20,8 +20,7 @@ impl Format for Q4_0 {
 impl Quantized for Q4_0 {
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<18>();
-        let scales = simd.widen_halves(gather(blocks, 0, u16::from_le_bytes));
+        let scales = simd.widen_halves(starts::<18, 2, _>(bytes, u16::from_le_bytes));
         Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-8.0)) }
     }
 

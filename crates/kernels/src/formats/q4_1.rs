@@ -1,6 +1,6 @@
 //! Q4_1: 32 values of 4 bits above a minimum. Bytes: scale (2), minimum (2), codes (16).
 
-use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Q4_1;
@@ -20,8 +20,8 @@ impl Format for Q4_1 {
 impl Quantized for Q4_1 {
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<20>();
-        let (scales, offsets) = simd.widen_pairs_of_halves(gather(blocks, 0, u32::from_le_bytes));
+        let scales = simd.widen_halves(starts::<20, 2, _>(bytes, u16::from_le_bytes));
+        let offsets = simd.widen_halves(starts::<20, 4, _>(bytes, |[_, _, low, high]| u16::from_le_bytes([low, high])));
         Factors::Blocks { scales, offsets }
     }
 

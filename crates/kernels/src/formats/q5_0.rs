@@ -1,6 +1,6 @@
 //! Q5_0: 32 values of 5 bits around 16. Bytes: scale (2), fifth bits (4, value `i` in bit `i`), low four bits (16).
 
-use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Q5_0;
@@ -21,8 +21,7 @@ impl Format for Q5_0 {
 impl Quantized for Q5_0 {
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<22>();
-        let scales = simd.widen_halves(gather(blocks, 0, u16::from_le_bytes));
+        let scales = simd.widen_halves(starts::<22, 2, _>(bytes, u16::from_le_bytes));
         Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-16.0)) }
     }
 

@@ -1,6 +1,6 @@
 //! Q5_1: 32 values of 5 bits above a minimum. Bytes: scale (2), minimum (2), fifth bits (4), low four bits (16).
 
-use super::{Factors, Format, Quantized, gather, half_at, part, split_nibble};
+use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Q5_1;
@@ -21,8 +21,8 @@ impl Format for Q5_1 {
 impl Quantized for Q5_1 {
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<24>();
-        let (scales, offsets) = simd.widen_pairs_of_halves(gather(blocks, 0, u32::from_le_bytes));
+        let scales = simd.widen_halves(starts::<24, 2, _>(bytes, u16::from_le_bytes));
+        let offsets = simd.widen_halves(starts::<24, 4, _>(bytes, |[_, _, low, high]| u16::from_le_bytes([low, high])));
         Factors::Blocks { scales, offsets }
     }
 

@@ -14,7 +14,7 @@ impl Format for Q5K {
 
     fn dequantize(block: &[u8], out: &mut [f32]) {
         let (scale, minimum) = (half_at(block, 0), half_at(block, 2));
-        let (scales, minimums) = unpack_scales_and_minimums(&block[4..16]);
+        let (scales, minimums) = unpack_scales_and_minimums(part(block, 4));
         for (i, value) in out.iter_mut().enumerate() {
             let low = (block[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4)) & 0x0f;
             let high = (block[16 + i % 32] >> (i / 32)) & 1;

@@ -1,6 +1,6 @@
 //! Q8_0: 32 signed 8-bit values, one half-precision scale. Bytes: scale (2), codes (32).
 
-use super::{Factors, Format, Quantized, gather, half_at, part};
+use super::{Factors, Format, Quantized, half_at, part, starts};
 use crate::simd::Simd;
 
 pub(crate) struct Q8_0;
@@ -22,8 +22,7 @@ impl Quantized for Q8_0 {
 
     #[inline(always)]
     fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let (blocks, _) = bytes.as_chunks::<34>();
-        Factors::signed(simd, simd.widen_halves(gather(blocks, 0, u16::from_le_bytes)))
+        Factors::signed(simd, simd.widen_halves(starts::<34, 2, _>(bytes, u16::from_le_bytes)))
     }
 
     #[inline(always)]

@@ -44,8 +44,6 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn load_bf16(self, bytes: &[u8; 16]) -> Self::Floats;
     /// The bits of 16-bit floats, widened.
     fn widen_halves(self, halves: [u16; LANES]) -> Self::Floats;
-    /// The same of the lower and of the upper halves of words.
-    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (Self::Floats, Self::Floats);
     /// Rounds to 16-bit floats, to nearest, ties to even.
     fn narrow_to_halves(self, values: Self::Floats) -> [u16; LANES];
     /// Signed bytes.

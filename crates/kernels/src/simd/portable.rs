@@ -60,11 +60,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (Floats, Floats) {
-        (self.widen_halves(words.map(|word| word as u16)), self.widen_halves(words.map(|word| (word >> 16) as u16)))
-    }
-
-    #[inline(always)]
     fn narrow_to_halves(self, values: Floats) -> [u16; LANES] {
         values.map(|value| f16::from_f32(value).to_bits())
     }

@@ -38,8 +38,6 @@ impl Task for Everything<'_> {
         let [a, b, c, d] = self.floats.map(|values| simd.load(&values));
         let bytes = &self.codes[0];
         let half_bytes = bytes.first_chunk().unwrap();
-        // Halves that are numbers.
-        let words = std::array::from_fn(|i| (u32::from(bytes[i]) * 0x0100_0003) & 0x3bff_3bff);
         for values in [
             simd.add(a, b),
             simd.sub(a, b),
@@ -57,8 +55,6 @@ impl Task for Everything<'_> {
             simd.spread_pair(a, 2),
             simd.load_bf16(half_bytes),
             simd.splat_pair(&[1.5, -2.5]),
-            simd.widen_pairs_of_halves(words).0,
-            simd.widen_pairs_of_halves(words).1,
             simd.widen_bytes(bytes.first_chunk().unwrap()),
         ] {
             results.floats(values);

@@ -109,21 +109,6 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
-    fn widen_pairs_of_halves(self, words: [u32; LANES]) -> (__m256, __m256) {
-        vector!({
-            // Within each half of the register, then across: all lower halves first, then all upper halves.
-            let lower_first = _mm256_setr_epi8(
-                0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14,
-                15,
-            );
-            let words = _mm256_shuffle_epi8(transmute::<[u32; LANES], __m256i>(words), lower_first);
-            let halves = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
-            let (lower, upper) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
-            (_mm256_cvtph_ps(lower), _mm256_cvtph_ps(upper))
-        })
-    }
-
-    #[inline(always)]
     fn narrow_to_halves(self, values: __m256) -> [u16; LANES] {
         vector!(transmute::<__m128i, [u16; LANES]>(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(values)))
     }
@@ -255,9 +240,9 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     #[inline(always)]
     fn split_nibbles(self, bytes: &[u8; 16]) -> __m256i {
         vector!({
-            let low = _mm_loadu_si128(bytes.as_ptr().cast());
-            let both = _mm256_set_m128i(_mm_srli_epi16::<4>(low), low);
-            _mm256_and_si256(both, _mm256_set1_epi8(0x0f))
+            let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast()));
+            let shifted = _mm256_srlv_epi32(twice, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
+            _mm256_and_si256(shifted, _mm256_set1_epi8(0x0f))
         })
     }
 
