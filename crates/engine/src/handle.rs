@@ -263,6 +263,9 @@ fn serve(shared: &Shared, mut backend: Box<dyn Backend>) {
             break error;
         }
     };
+    if ended != EngineError::ShutDown {
+        tracing::error!("the engine has stopped: {ended}");
+    }
     fail_waiting(shared, &ended);
 }
 

@@ -260,9 +260,9 @@ mod tests {
         let drawn = draws(Sampling { temperature: 1.0, seed: Some(1), ..Sampling::default() }, 20_000);
         let exponentials = LOGITS.map(|logit| f64::from(logit).exp());
         let sum: f64 = exponentials.iter().sum();
-        for id in 0..LOGITS.len() {
-            let expected = exponentials[id] / sum;
-            assert!((share(&drawn, id as u32) - expected).abs() < 0.015, "token {id}");
+        for (id, exponential) in (0..).zip(exponentials) {
+            let expected = exponential / sum;
+            assert!((share(&drawn, id) - expected).abs() < 0.015, "token {id}");
         }
     }
 

@@ -72,12 +72,22 @@ models! {
     gemma3: "tiny-gemma3",
 }
 
+/// More ranks than heads.
+#[test]
+fn ranks_without_heads() {
+    let single = Group::start("tiny-gemma3", (1, 1), Transport::Tcp);
+    let expected = answers(&single);
+    let group = Group::start("tiny-gemma3", (7, 1), Transport::SharedMemory);
+    assert!(answers(&group) == expected);
+}
+
 /// Shares in any proportion, on a model with 9 heads.
 #[test]
 fn uneven_shares() {
     let single = Group::start("tiny-llama", (1, 1), Transport::Tcp);
     let expected = answers(&single);
-    for shares in [[1.0, 3.0], [8.0, 1.0], [1.0, 1.7]] {
+    // With the last of them one rank has no heads at all.
+    for shares in [[1.0, 3.0], [8.0, 1.0], [1.0, 1.7], [40.0, 1.0]] {
         let change = |_, job: &mut engine::ranks::Job| job.layout.shares = shares.to_vec();
         let group = Group::start_with("tiny-llama", (2, 1), Transport::SharedMemory, change);
         assert!(answers(&group) == expected, "{shares:?}");

@@ -1,37 +1,48 @@
-//! Ctrl-C: stops what runs instead of killing the process, so that ranks and files are left in good order.
+//! Ctrl-C and the signals that end programs.
+//!
+//! What they do depends on what runs: a generation is cancelled, a download stops at the next opportunity, and at any
+//! other moment the process ends at once; its ranks then notice that their connection is gone and end too. A second
+//! signal always ends the process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 use engine::Canceller;
 
-use std::sync::{Mutex, PoisonError};
-
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static GENERATION: Mutex<Option<Canceller>> = Mutex::new(None);
+static RUNNING: Mutex<Running> = Mutex::new(Running::Nothing);
+
+/// The exit code of an interrupted command, as shells have it.
+pub(crate) const EXIT_CODE: u8 = 130;
+
+/// What an interrupt meets.
+enum Running {
+    Nothing,
+    /// Something that looks at [`seen`] often.
+    Watchful,
+    Generation(Canceller),
+    /// Something that handles signals itself.
+    Others,
+}
 
 /// The command was stopped by the user.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted")]
 pub(crate) struct Interrupted;
 
-/// From here on an interrupt cancels the generation that runs, if one does, and is remembered. A second one that
-/// nobody has taken note of ends the process.
+/// Takes over the signals.
 pub(crate) fn install() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
+    let handler = || {
         let second = INTERRUPTED.swap(true, Ordering::Relaxed);
-        match &*GENERATION.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(generation) => generation.cancel(),
-            None if second => std::process::exit(130),
-            None => {}
+        match &*RUNNING.lock().unwrap_or_else(PoisonError::into_inner) {
+            Running::Others => {}
+            Running::Generation(generation) if !second => generation.cancel(),
+            Running::Watchful if !second => {}
+            _ => std::process::exit(EXIT_CODE.into()),
         }
-    })
-    .context("cannot handle interrupts")
-}
-
-/// Whether there was an interrupt since the last call.
-pub(crate) fn take() -> bool {
-    INTERRUPTED.swap(false, Ordering::Relaxed)
+    };
+    ctrlc::set_handler(handler).context("cannot handle interrupts")
 }
 
 /// Whether there was an interrupt.
@@ -39,17 +50,33 @@ pub(crate) fn seen() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Makes interrupts cancel this generation until the guard is dropped.
-pub(crate) fn cancels(canceller: Canceller) -> Guard {
-    *GENERATION.lock().unwrap_or_else(PoisonError::into_inner) = Some(canceller);
+/// Leaves the signals to somebody else from here on.
+pub(crate) fn leave_to_others() {
+    set(Running::Others);
+}
+
+/// Until the guard is dropped, interrupts only show in [`seen`].
+pub(crate) fn watched() -> Guard {
+    set(Running::Watchful);
     Guard
 }
 
-/// See [`cancels`].
+/// Until the guard is dropped, interrupts cancel this generation.
+pub(crate) fn cancels(canceller: Canceller) -> Guard {
+    set(Running::Generation(canceller));
+    Guard
+}
+
+/// See [`watched`] and [`cancels`].
 pub(crate) struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        *GENERATION.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        set(Running::Nothing);
+        INTERRUPTED.store(false, Ordering::Relaxed);
     }
+}
+
+fn set(running: Running) {
+    *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = running;
 }

@@ -11,6 +11,7 @@ mod session;
 mod table;
 mod text;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let result = match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
@@ -76,7 +78,7 @@ fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if error.is::<interrupt::Interrupted>() {
-        return ExitCode::from(130);
+        return ExitCode::from(interrupt::EXIT_CODE);
     }
     eprintln!("error: {error:#}");
     ExitCode::FAILURE

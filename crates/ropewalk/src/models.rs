@@ -17,11 +17,11 @@ pub(crate) fn open_store() -> anyhow::Result<Store> {
 pub(crate) fn resolve(model: &str, offline: bool) -> anyhow::Result<LocalModel> {
     let source: Source = model.parse()?;
     let progress = DownloadProgress::default();
-    let resolved = open_store()?.resolve(&source, &Options { offline, progress: &progress });
-    if interrupt::seen() && resolved.is_err() {
-        return Err(Interrupted.into());
+    let _guard = interrupt::watched();
+    match open_store()?.resolve(&source, &Options { offline, progress: &progress }) {
+        Err(_) if interrupt::seen() => Err(Interrupted.into()),
+        resolved => Ok(resolved?),
     }
-    Ok(resolved?)
 }
 
 /// The model's files and its metadata and tensors.

@@ -10,7 +10,7 @@ use fabric::{Rendezvous, RendezvousOptions, Secret};
 use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
 use store::LocalModel;
 
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt;
 use crate::models;
 use crate::options::{CacheType, LayoutOptions, ModelOptions};
 use crate::ranks::Children;
@@ -90,7 +90,6 @@ impl Session {
         let controls = match (gathered, ended) {
             (Ok(controls), _) => controls,
             (Err(_), Some(ended)) => bail!("{ended}; its own message stands above"),
-            (Err(_), None) if interrupt::seen() => return Err(Interrupted.into()),
             (Err(error), None) => return Err(anyhow!(error).context("the ranks did not come together")),
         };
         let (front, _) = Front::start(controls, LOAD)?;

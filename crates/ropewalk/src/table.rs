@@ -1,11 +1,14 @@
 //! Plain tables for terminals: columns as wide as they need to be, and numbers in the units people read.
 
+use crate::commands::print_now;
+
 /// Prints rows under a header: columns of figures are aligned to the right, the others to the left.
-pub(crate) fn print(header: &[&str], rows: &[Vec<String>]) {
-    print!("{}", render(header, rows));
+pub(crate) fn print(header: &[&str], rows: &[Vec<String>]) -> anyhow::Result<()> {
+    print_now(&render(header, rows))
 }
 
-fn render(header: &[&str], rows: &[Vec<String>]) -> String {
+/// The same as text.
+pub(crate) fn render(header: &[&str], rows: &[Vec<String>]) -> String {
     let header: Vec<String> = header.iter().map(|&cell| cell.to_owned()).collect();
     let columns: Vec<(usize, bool)> = (0..header.len())
         .map(|column| {

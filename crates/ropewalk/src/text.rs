@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use engine::ModelInfo;
-use model::ChatInput;
+use model::{ChatInput, ChatTemplate};
 use serde_json::{Value, json};
 
 /// Most bytes of a prompt file; more is a mistake rather than a prompt.
@@ -29,6 +29,9 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
         let file = std::fs::File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
     }
+    if bytes.len() as u64 == FILE_BYTES_MAX {
+        bail!("{} is larger than {} MiB: no context holds that much", path.display(), FILE_BYTES_MAX >> 20);
+    }
     String::from_utf8(bytes).with_context(|| format!("{} is not UTF-8 text", path.display()))
 }
 
@@ -37,11 +40,17 @@ pub(crate) fn message(role: &str, content: &str) -> Value {
     json!({ "role": role, "content": content })
 }
 
-/// The tokens of a conversation, ready for the model's answer.
-pub(crate) fn conversation(model: &ModelInfo, messages: &[Value]) -> anyhow::Result<Vec<u32>> {
+/// The model's chat template, or a word about what to use instead.
+pub(crate) fn require_template(model: &ModelInfo) -> anyhow::Result<&ChatTemplate> {
     let Some(template) = &model.chat_template else {
         bail!("{} has no chat template: it completes text, use `ropewalk run`", model.id);
     };
+    Ok(template)
+}
+
+/// The tokens of a conversation, ready for the model's answer.
+pub(crate) fn conversation(model: &ModelInfo, messages: &[Value]) -> anyhow::Result<Vec<u32>> {
+    let template = require_template(model)?;
     let input = ChatInput { messages: messages.into(), add_generation_prompt: true, ..ChatInput::default() };
     let text = template.render(&input)?;
     // The template writes the beginning of the text itself, so none is added.

@@ -58,6 +58,9 @@ fn prompts_that_do_not_fit() {
         (&["run", &model, "-f", "/no/such/file"], &["/no/such/file"]),
         (&["perplexity", &model, "/no/such/file"], &["/no/such/file"]),
         (&["tokenize", &model], &["-p TEXT"]),
+        (&["perplexity", &model, &model, "--ctx-size", "2"], &["at least 4"]),
+        (&["bench", &model, "-p", "4090", "-n", "100"], &["context holds 4096"]),
+        (&["bench", &model, "-p", "99999999999999"], &["context holds 4096"]),
     ]);
 }
 
@@ -88,7 +91,12 @@ fn files_that_are_damaged() {
     version[4] = 99;
     let mut counts = good.clone();
     counts[8..16].fill(0xff);
+    let mut layers = good.clone();
+    let key = b"llama.block_count";
+    let value = layers.windows(key.len()).position(|window| window == key).unwrap() + key.len() + 4;
+    layers[value..value + 4].copy_from_slice(&(1_u32 << 24).to_le_bytes());
     let cases = [
+        (write("layers.gguf", &layers), "only"),
         (write("empty.gguf", b""), "empty.gguf"),
         (write("magic.gguf", &magic), "magic"),
         (write("version.gguf", &version), "99"),

@@ -64,6 +64,21 @@ fn an_interrupt_ends_a_generation_in_good_order() {
 }
 
 #[test]
+fn an_interrupt_while_ranks_are_awaited_ends_the_command_and_its_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    let model = tiny("tiny-llama");
+    let group = ["--ranks", "2", "--remote-ranks", "1", "--secret-file", secret.to_str().unwrap()];
+    for signal in [Signal::INT, Signal::TERM] {
+        let running = Running::start(&[&["run", &model, "-p", "x"], &group[..]].concat());
+        let ranks = running.wait_for_children(1);
+        running.signal(signal);
+        assert_eq!(running.finish().0, Some(130));
+        wait_for(|| (!is_alive(ranks[0])).then_some(()));
+    }
+}
+
+#[test]
 fn a_rank_started_by_hand_takes_part() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret");
@@ -99,6 +114,9 @@ fn free_address() -> String {
 #[test]
 fn a_closed_pipe_is_no_error() {
     let program = env!("CARGO_BIN_EXE_ropewalk");
-    let script = format!("{program} inspect {} --tensors | head -n 1; exit ${{PIPESTATUS[0]}}", tiny("tiny-llama"));
-    assert!(Command::new("bash").args(["-c", &script]).output().unwrap().status.success());
+    let model = tiny("tiny-llama");
+    for command in [format!("inspect {model} --tensors"), format!("bench {model} -p 4 -n 4 -r 1")] {
+        let script = format!("{program} {command} | true; exit ${{PIPESTATUS[0]}}");
+        assert!(Command::new("bash").args(["-c", &script]).output().unwrap().status.success(), "{command}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Progress, StoreError};
 
@@ -32,6 +32,19 @@ impl Lock {
                 told = true;
             }
             pause(POLL, progress)?;
+        }
+    }
+
+    /// The lock at `path`, or `None` if another process still holds it after `patience`. A child process that is just
+    /// being started can share it for a moment longer than its holder.
+    pub(crate) fn acquire_within(path: &Path, patience: Duration) -> Result<Option<Lock>, StoreError> {
+        let end = Instant::now() + patience;
+        loop {
+            let lock = Lock::try_acquire(path)?;
+            if lock.is_some() || Instant::now() >= end {
+                return Ok(lock);
+            }
+            std::thread::sleep(POLL / 10);
         }
     }
 

@@ -3,13 +3,16 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::disk::{Disk, SystemDisk, sync_folder};
 use crate::lock::Lock;
 use crate::record::Record;
 use crate::settings::default_root;
 use crate::{Digest, ModelFile, Origin, Progress, Settings, Silent, Source, StoreError, hub, pip};
+
+/// How long removing a model waits for another process to let go of it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A cache folder of models, shared by all processes of a user.
 #[derive(Debug)]
@@ -184,7 +187,7 @@ impl Store {
         if !folder.exists() && !partial.exists() {
             return Err(StoreError::NotCached { model: source.to_string() });
         }
-        let lock = Lock::try_acquire(&self.lock_path(source)?)?;
+        let lock = Lock::acquire_within(&self.lock_path(source)?, LOCK_PATIENCE)?;
         let _lock = lock.ok_or_else(|| StoreError::Busy { model: source.to_string() })?;
         let mut removed = 0;
         for file in Record::read(&folder).iter().flat_map(|record| &record.files) {

@@ -12,8 +12,9 @@ use crate::request::{EngineError, Request};
 /// How often the observer is asked whether to go on while nothing is heard.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Rank 0 reports after every prefill chunk and every token. A chunk may take long on a slow machine, but not this long.
-const SILENCE: Duration = Duration::from_secs(120);
+/// Rank 0 reports after every prefill chunk and every token. A chunk of a large model may take minutes on a slow
+/// machine; a rank whose process or machine is gone is noticed much sooner, by its connection.
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// How long ranks may take to end by themselves once told to stop.
 const FAREWELL: Duration = Duration::from_secs(2);

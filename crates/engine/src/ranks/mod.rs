@@ -12,5 +12,5 @@ mod protocol;
 pub use front::{Front, Readiness, StartError};
 pub use layout::{Layout, LayoutError, MOST_RANKS};
 pub use member::RankError;
-pub use process::{model_bytes, run_rank};
+pub use process::{decline, model_bytes, run_rank};
 pub use protocol::Job;

@@ -48,6 +48,15 @@ impl Drop for Hangup {
     }
 }
 
+/// Leaves a group that this rank has joined but cannot work for, and tells the front why.
+pub fn decline(joined: Joined, why: &str) {
+    let failed = FromRank::Failed { message: why.to_owned(), lost: None };
+    let (mut control, _) = joined.control.split();
+    if let Err(unreachable) = send(&mut control, &failed) {
+        tracing::debug!("the front could not be told: {unreachable}");
+    }
+}
+
 fn work(
     fabric: Fabric,
     job: Job,

@@ -47,7 +47,13 @@ impl<'a> Hyperparameters<'a> {
     }
 
     pub(super) fn layers(&self) -> Result<usize, ModelError> {
-        self.get("block_count")
+        let layers = self.get("block_count")?;
+        let tensors = self.file.tensors().len();
+        if layers > tensors {
+            let problem = format!("is {layers}, but the file has only {tensors} tensors; it is damaged");
+            return Err(self.bad("block_count", problem));
+        }
+        Ok(layers)
     }
 
     pub(super) fn hidden(&self) -> Result<usize, ModelError> {

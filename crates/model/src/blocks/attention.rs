@@ -124,6 +124,10 @@ impl AttentionBlock {
 
     /// Computes this rank's heads into their columns of the scratch's `heads`.
     fn attend_own_heads(&mut self, step: &mut Step<'_>, hidden: &[f32]) {
+        if self.heads.is_empty() {
+            // There are more ranks than heads, or this one's share is small; it still computes its rows elsewhere.
+            return;
+        }
         let (pool, tokens, epsilon) = (step.pool, step.tokens, step.epsilon);
         let head_dim = self.attention.head_dim;
         let scratch = &mut *step.scratch;

@@ -88,6 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("--repetitions and --prompt must be at least 1");
     }
     let session = Session::start(&arguments.model, &arguments.layout)?;
+    check_lengths(arguments, session.engine.model().context)?;
     let mut rows = Vec::new();
     for &prompt in &arguments.prompt {
         for &length in &arguments.r#gen {
@@ -111,7 +112,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ]
     });
     let header = ["layout", "prompt", "prefill tok/s", "depth", "generated", "decode tok/s"];
-    table::print(&header, &cells.collect::<Vec<_>>());
+    table::print(&header, &cells.collect::<Vec<_>>())
+}
+
+/// Refuses lengths that the context does not hold: figures of a run that was cut short would mislead.
+fn check_lengths(arguments: &Arguments, context: usize) -> anyhow::Result<()> {
+    let longest = |lengths: &[usize]| lengths.iter().copied().max().unwrap_or(0);
+    let before = longest(&arguments.prompt).max(longest(&arguments.depth)).max(1);
+    let needed = before.saturating_add(longest(&arguments.r#gen));
+    if needed > context {
+        bail!("these lengths take up to {needed} tokens, but the context holds {context}: see --ctx-size");
+    }
     Ok(())
 }
 

@@ -3,10 +3,10 @@
 use std::io::{BufRead, IsTerminal};
 
 use clap::Args;
-use engine::Request;
+use engine::{Request, SubmitError};
+use model::ModelError;
 
 use super::{decode_rate, generate, print_now};
-use crate::interrupt;
 use crate::options::{LayoutOptions, ModelOptions, SamplingOptions};
 use crate::session::Session;
 use crate::text;
@@ -36,6 +36,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let session = Session::start(&arguments.model, &arguments.layout)?;
     let interactive = std::io::stdin().is_terminal();
+    text::require_template(session.engine.model())?;
     if interactive {
         eprintln!("{} is ready. Ctrl-C stops an answer, Ctrl-D ends the conversation.", session.engine.model().id);
     }
@@ -55,7 +56,15 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             "/clear" => messages.clone_from(&beginning),
             question => {
                 messages.push(text::message("user", question));
-                answer(&session, arguments, &mut messages)?;
+                if let Err(error) = answer(&session, arguments, &mut messages) {
+                    // A question that cannot be asked ends the conversation only if nobody is there to ask another.
+                    let refused = error.is::<SubmitError>() || error.is::<ModelError>();
+                    if !interactive || !refused || session.engine.status().failure.is_some() {
+                        return Err(error);
+                    }
+                    messages.pop();
+                    eprintln!("error: {error:#} (/clear begins a new conversation)");
+                }
             }
         }
     }
@@ -63,7 +72,6 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Answers the conversation's last message and adds the answer to it.
 fn answer(session: &Session, arguments: &Arguments, messages: &mut Vec<serde_json::Value>) -> anyhow::Result<()> {
-    interrupt::take();
     let request = Request {
         prompt: text::conversation(session.engine.model(), messages)?,
         sampling: arguments.sampling.sampling(),
@@ -81,6 +89,5 @@ fn answer(session: &Session, arguments: &Arguments, messages: &mut Vec<serde_jso
         );
     }
     messages.push(text::message("assistant", &answer.text));
-    interrupt::take();
     Ok(())
 }

@@ -41,8 +41,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let layout = LayoutOptions { transport: arguments.transport, ..LayoutOptions::local(arguments.ranks) };
     let session = Session::start(&model, &layout)?;
     if !arguments.json {
-        println!("{} on {} ranks ({})\n", session.engine.model().id, session.layout.ranks(), session.layout);
-        println!("> {}\n", arguments.prompt);
+        let (model, ranks, layout) = (&session.engine.model().id, session.layout.ranks(), &session.layout);
+        print_now(&format!("{model} on {ranks} ranks ({layout})\n\n> {}\n\n", arguments.prompt))?;
     }
     let request = Request {
         prompt: text::conversation(session.engine.model(), &[text::message("user", &arguments.prompt)])?,
@@ -55,7 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.json {
         print_figures_json(&session, &answer)?;
     } else {
-        print_figures(&session, &answer);
+        print_figures(&session, &answer)?;
     }
     if answer.completion.finish == FinishReason::Cancelled {
         return Err(Interrupted.into());
@@ -63,18 +63,14 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn print_figures(session: &Session, answer: &Answer) {
+fn print_figures(session: &Session, answer: &Answer) -> anyhow::Result<()> {
     let completion = &answer.completion;
-    println!("\n");
-    table::print(
-        &["", "tokens", "per second"],
-        &[
-            vec!["prefill".into(), completion.prompt_tokens.to_string(), format!("{:.1}", prefill_rate(completion))],
-            vec!["decode".into(), completion.completion_tokens.to_string(), format!("{:.1}", decode_rate(completion))],
-        ],
-    );
-    println!("\ntime to first token {:.0} ms, loaded in {:.0} ms\n", completion.timings.ttft_ms, session.load_ms);
-    let rows = completion.ranks.iter().enumerate().map(|(rank, time)| {
+    let speed = |name: &str, tokens: usize, rate: f64| vec![name.to_owned(), tokens.to_string(), format!("{rate:.1}")];
+    let speeds = [
+        speed("prefill", completion.prompt_tokens, prefill_rate(completion)),
+        speed("decode", completion.completion_tokens, decode_rate(completion)),
+    ];
+    let ranks = completion.ranks.iter().enumerate().map(|(rank, time)| {
         let total = (time.compute_ms + time.wait_ms).max(f64::MIN_POSITIVE);
         vec![
             format!("rank {rank}"),
@@ -83,7 +79,13 @@ fn print_figures(session: &Session, answer: &Answer) {
             table::bytes(time.peak_rss_bytes),
         ]
     });
-    table::print(&["", "compute", "waiting", "peak memory"], &rows.collect::<Vec<_>>());
+    print_now(&format!(
+        "\n\n{}\ntime to first token {:.0} ms, loaded in {:.0} ms\n\n{}",
+        table::render(&["", "tokens", "per second"], &speeds),
+        completion.timings.ttft_ms,
+        session.load_ms,
+        table::render(&["", "compute", "waiting", "peak memory"], &ranks.collect::<Vec<_>>()),
+    ))
 }
 
 fn print_figures_json(session: &Session, answer: &Answer) -> anyhow::Result<()> {

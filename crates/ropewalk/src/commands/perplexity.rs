@@ -5,19 +5,21 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
-use engine::Request;
+use engine::{FinishReason, Request};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::EncodeOptions;
 use serde_json::json;
 
 use super::{generate, print_json, print_now};
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt::Interrupted;
 use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
 use crate::text;
 
 /// Tokens per window, unless --ctx-size says otherwise; as other programs have it, so that figures compare.
 const WINDOW: usize = 512;
+/// In shorter windows no token counts.
+const WINDOW_MIN: usize = 4;
 
 /// Measure how well a model predicts a text
 ///
@@ -42,8 +44,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let text = text::read(&arguments.file)?;
     let window = arguments.layout.ctx_size.unwrap_or(WINDOW);
+    if window < WINDOW_MIN || arguments.chunks == Some(0) {
+        bail!("nothing would be measured: --ctx-size must be at least {WINDOW_MIN}, --chunks at least 1");
+    }
+    let text = text::read(&arguments.file)?;
     // The engine keeps a place for an answer that is not wanted here.
     let layout = LayoutOptions { ctx_size: Some(window + 1), ..arguments.layout.clone() };
     let session = Session::start(&arguments.model, &layout)?;
@@ -84,7 +89,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 fn logprobs(session: &Session, prompt: Vec<u32>) -> anyhow::Result<Vec<f32>> {
     let request = Request { prompt, max_tokens: Some(0), prompt_logprobs: Some(0), ..Request::default() };
     let answer = generate(session, request, |_| Ok(()))?;
-    if interrupt::take() {
+    if answer.completion.finish == FinishReason::Cancelled {
         return Err(Interrupted.into());
     }
     Ok(answer.prompt.iter().map(|token| token.logprob.unwrap_or(0.0)).collect())

@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use engine::ranks::{Job, model_bytes, run_rank};
+use engine::ranks::{Job, decline, model_bytes, run_rank};
 use fabric::{JoinOptions, Secret, join};
 use model::Gguf;
 
 use crate::models;
 use crate::options::{MODEL_HELP, TransportOption};
+
+/// How long a rank waits for another one that computes. A chunk of a large model may take minutes on a slow machine; a
+/// rank whose process is gone is noticed at once, by its connection.
+const STEP_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Longest secret that is read from standard input.
 const SECRET_BYTES_MAX: u64 = 4096;
@@ -54,13 +58,23 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         rank: arguments.rank,
         deadline: Duration::from_secs(arguments.timeout),
         transport: arguments.transport.transport(),
+        wait_deadline: STEP_PATIENCE,
         ..JoinOptions::default()
     };
+    if arguments.secret_file.is_some() {
+        eprintln!("joining the group at {}", arguments.rendezvous);
+    }
     let joined = join(arguments.rendezvous.as_str(), &secret, &options)
         .with_context(|| format!("cannot join the group at {}", arguments.rendezvous))?;
     let job: Job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
     let rank = joined.rank;
-    let path = model_path(arguments, &job)?;
+    let path = match model_path(arguments, &job) {
+        Ok(path) => path,
+        Err(error) => {
+            decline(joined, &format!("{error:#}"));
+            return Err(error);
+        }
+    };
     run_rank(joined, job, &path).with_context(|| format!("rank {rank}"))
 }
 

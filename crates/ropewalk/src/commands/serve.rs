@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::interrupt;
 use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
 
@@ -35,6 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
     let session = Session::start(&arguments.model, &arguments.layout)?;
+    interrupt::leave_to_others();
     let options =
         server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };
     eprintln!("{} is served at http://{} ({})", session.engine.model().id, listener.address(), session.layout);
@@ -42,8 +44,12 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if drained.cancelled > 0 {
         eprintln!("{} requests were cancelled", drained.cancelled);
     }
+    let failure = session.engine.status().failure;
     session.engine.shutdown();
-    Ok(())
+    match failure {
+        Some(failure) => bail!("the engine had stopped: {failure}"),
+        None => Ok(()),
+    }
 }
 
 /// Ends when the process is asked to stop, by the terminal or by a service manager.

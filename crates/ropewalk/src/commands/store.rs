@@ -78,8 +78,7 @@ pub(crate) fn list(arguments: &ListArguments) -> anyhow::Result<()> {
         let size = if entry.present { table::bytes(entry.bytes) } else { "? (gone)".to_owned() };
         vec![entry.name.clone(), size, entry.path.display().to_string()]
     });
-    table::print(&["model", "size", "path"], &rows.collect::<Vec<_>>());
-    Ok(())
+    table::print(&["model", "size", "path"], &rows.collect::<Vec<_>>())
 }
 
 fn list_catalogue(as_json: bool) -> anyhow::Result<()> {
@@ -97,8 +96,7 @@ fn list_catalogue(as_json: bool) -> anyhow::Result<()> {
             model.description.to_owned(),
         ]
     });
-    table::print(&["name", "size", "licence", "description"], &rows.collect::<Vec<_>>());
-    Ok(())
+    table::print(&["name", "size", "licence", "description"], &rows.collect::<Vec<_>>())
 }
 
 pub(crate) fn remove(arguments: &RemoveArguments) -> anyhow::Result<()> {
