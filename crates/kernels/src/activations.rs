@@ -157,7 +157,7 @@ fn quantize_block<S: Simd>(simd: S, block: &[f32; CODES], index: usize, group: &
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Portable;
+    use crate::simd::run_portable;
     use proptest::prelude::*;
 
     fn quantized<T>(values: &[f32], with: impl Fn(Quantize<'_>) -> T) -> Vec<InputGroup> {
@@ -175,7 +175,7 @@ mod tests {
                 values[..32].fill(1e-40);
             }
             let found = quantized(&values, |task| dispatch(task));
-            let expected = quantized(&values, |task| task.run(Portable));
+            let expected = quantized(&values, |task| run_portable(task));
             prop_assert_eq!(bytemuck::cast_slice::<_, u8>(&found), bytemuck::cast_slice::<_, u8>(&expected));
             for (i, block) in values.chunks(32).enumerate() {
                 let group = &found[i / 8];

@@ -80,7 +80,7 @@ fn activation<S: Simd>(simd: S, kind: Gate, x: S::Floats) -> S::Floats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Portable;
+    use crate::simd::run_portable;
 
     /// The definition, in double precision.
     fn reference(kind: Gate, x: f32) -> f64 {
@@ -103,7 +103,7 @@ mod tests {
         for kind in [Gate::Silu, Gate::GeluTanh] {
             let (mut gate, mut portable) = (x.clone(), x.clone());
             gate_in_place(&pool, &mut gate, &up, kind);
-            Open { gate: &mut portable, up: &up, kind }.run(Portable);
+            run_portable(Open { gate: &mut portable, up: &up, kind });
             assert_eq!(gate, portable);
             for ((found, x), up) in gate.iter().zip(&x).zip(&up) {
                 let expected = reference(kind, *x) * f64::from(*up);

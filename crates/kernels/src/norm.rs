@@ -71,7 +71,7 @@ impl Task for Normalize<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Portable;
+    use crate::simd::run_portable;
     use proptest::prelude::*;
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
             let mut out = vec![0.0; x.len()];
             rms_norm(&Pool::new(2).unwrap(), &x, columns, &weight, 1e-5, &mut out);
             let mut portable = x.clone();
-            Normalize { x: &mut portable, weight: &weight, epsilon: 1e-5 }.run(Portable);
+            run_portable(Normalize { x: &mut portable, weight: &weight, epsilon: 1e-5 });
             prop_assert_eq!(&out, &portable);
             for (x, out) in x.chunks(columns).zip(out.chunks(columns)).take(3) {
                 let mut alone = x.to_vec();

@@ -145,7 +145,7 @@ fn plain_code_computes_the_same_bits() {
     let expected = case.attend(1, 590..594);
     let mut rows = Rows::new(ROWS, 24);
     let portion = Portion { call: &call, tokens: 590..594, heads: &[2, 3], spans: None, rows: &mut rows };
-    portion.run(crate::simd::Portable);
+    crate::simd::run_portable(portion);
     let mut found = vec![0.0; 8 * 24];
     rows.write(|row| row * 24, 24, SharedValues::new(&mut found));
     for (row, found) in found.chunks(24).enumerate() {

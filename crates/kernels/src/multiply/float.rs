@@ -5,7 +5,7 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Simd, Target, Task};
+use super::{PREFETCH_BYTES, Simd, Target, Task};
 use crate::Activations;
 use crate::formats::Float;
 use crate::simd::LANES;
@@ -23,13 +23,18 @@ impl<F: Float> Task for Rows<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let mut row = self.rows.start;
-        while row < self.rows.end {
-            row += match self.rows.end - row {
-                4.. if S::MANY_REGISTERS || self.input.tokens() == 1 => self.take_rows::<S, 4>(simd, row),
-                2.. => self.take_rows::<S, 2>(simd, row),
-                _ => self.take_rows::<S, 1>(simd, row),
-            };
+        let many = self.input.tokens() > 1;
+        for row in self.rows.clone().step_by(4) {
+            for token in (0..self.input.tokens()).step_by(4) {
+                match (many, S::MANY_REGISTERS) {
+                    (false, _) => self.tile::<S, 4, 1>(simd, row, token),
+                    (true, true) => self.tile::<S, 4, 4>(simd, row, token),
+                    (true, false) => {
+                        self.tile::<S, 2, 4>(simd, row, token);
+                        self.tile::<S, 2, 4>(simd, row + 2, token);
+                    }
+                }
+            }
         }
     }
 }
@@ -39,28 +44,14 @@ impl<'a, F: Float> Rows<'a, F> {
         Rows { input, target, rows, format: PhantomData }
     }
 
-    /// Multiplies `R` rows from `row` on with all tokens. Returns `R`.
-    #[inline(always)]
-    fn take_rows<S: Simd, const R: usize>(&self, simd: S, row: usize) -> usize {
-        let mut token = 0;
-        while token + 4 <= self.input.tokens() {
-            self.tile::<S, R, 4>(simd, row, token);
-            token += 4;
-        }
-        while token < self.input.tokens() {
-            self.tile::<S, R, 1>(simd, row, token);
-            token += 1;
-        }
-        R
-    }
-
-    /// Multiplies `R` rows from `row` on with `T` tokens from `token` on.
+    /// Multiplies `R` rows from `row` on with `T` tokens from `token` on. Where fewer are left, the last one is taken again.
     #[inline(always)]
     fn tile<S: Simd, const R: usize, const T: usize>(&self, simd: S, row: usize, token: usize) {
+        let (last_row, last_token) = (self.rows.end - 1, self.input.tokens() - 1);
         let columns = self.target.weights.columns();
         let whole = columns / LANES * LANES;
-        let rows: [&[u8]; R] = from_fn(|r| self.target.weights.row(row + r));
-        let inputs: [&[f32]; T] = from_fn(|t| self.input.values(token + t));
+        let rows: [&[u8]; R] = from_fn(|r| self.target.weights.row(last_row.min(row + r)));
+        let inputs: [&[f32]; T] = from_fn(|t| self.input.values(last_token.min(token + t)));
         let mut sums = [[[0.0; LANES]; T]; R];
         add_products::<S, F, R, T>(simd, rows, inputs, whole, &mut sums);
         if whole < columns {
@@ -73,9 +64,9 @@ impl<'a, F: Float> Rows<'a, F> {
             let inputs = inputs.map(|input| &input[whole..]);
             add_products::<S, F, R, T>(simd, padded.each_ref().map(|row| &row[..]), inputs, LANES, &mut sums);
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (t, sum) in sums.iter().enumerate() {
-                self.target.set(token + t, row + r, simd.sum(simd.load(sum)));
+        for (row, sums) in (row..=last_row).zip(&sums) {
+            for (token, sum) in (token..=last_token).zip(sums) {
+                self.target.set(token, row, simd.sum(simd.load(sum)));
             }
         }
     }
@@ -103,7 +94,11 @@ fn add_products<S: Simd, F: Float, const R: usize, const T: usize>(
     }
     for i in 0..columns / LANES {
         for r in 0..R {
-            let weights = F::load(simd, &rows[r][i * bytes..(i + 1) * bytes]);
+            let weights = &rows[r][i * bytes..(i + 1) * bytes];
+            if T == 1 {
+                simd.prefetch(weights, PREFETCH_BYTES);
+            }
+            let weights = F::load(simd, weights);
             for t in 0..T {
                 sums[r][t] = simd.fused(weights, simd.load(&inputs[t][i]), sums[r][t]);
             }

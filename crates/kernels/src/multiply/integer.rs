@@ -13,7 +13,7 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::{Simd, Target, Task};
+use super::{PREFETCH_BYTES, Simd, Target, Task};
 use crate::Activations;
 use crate::activations::{BLOCKS, InputGroup};
 use crate::formats::{Factors, GROUP, Quantized};
@@ -57,43 +57,43 @@ impl<'a, F: Quantized> Rows<'a, F> {
 
     #[inline(always)]
     fn one_token<S: Simd>(&self, simd: S) {
-        let groups = self.input.groups(0);
-        let mut row = self.rows.start;
-        // Several rows at a time, because the additions to one sum wait for each other.
-        while row + TOKEN_ROWS <= self.rows.end {
-            let sums = self.dots::<S, TOKEN_ROWS>(simd, from_fn(|i| self.target.weights.row(row + i)), groups);
-            for (i, sum) in sums.into_iter().enumerate() {
-                self.target.set(0, row + i, sum);
+        let inputs = self.input.groups(0);
+        for first in self.rows.clone().step_by(TOKEN_ROWS) {
+            let rows = from_fn(|i| self.target.weights.row(self.row_or_last(first + i)));
+            let sums = self.dots(simd, rows, inputs);
+            for (row, sum) in (first..self.rows.end).zip(sums) {
+                self.target.set(0, row, sum);
             }
-            row += TOKEN_ROWS;
         }
-        while row < self.rows.end {
-            let [sum] = self.dots::<S, 1>(simd, [self.target.weights.row(row)], groups);
-            self.target.set(0, row, sum);
-            row += 1;
-        }
+    }
+
+    /// A row of this portion. Where fewer rows are left than are taken together, the last one is taken again.
+    #[inline(always)]
+    fn row_or_last(&self, row: usize) -> usize {
+        row.min(self.rows.end - 1)
     }
 
     /// The products of some rows with one token.
     #[inline(always)]
-    fn dots<S: Simd, const N: usize>(&self, simd: S, rows: [&[u8]; N], inputs: &[InputGroup]) -> [f32; N] {
-        let mut sums = [simd.splat(0.0); N];
+    fn dots<S: Simd>(&self, simd: S, rows: [&[u8]; TOKEN_ROWS], inputs: &[InputGroup]) -> [f32; TOKEN_ROWS] {
+        let mut sums = [simd.splat(0.0); TOKEN_ROWS];
         let whole = rows[0].len() / Self::GROUP_BYTES;
         let mut groups = rows;
         for (i, input) in inputs[..whole].iter().enumerate() {
-            for r in 0..N {
-                groups[r] = &rows[r][i * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
+            for (group, row) in groups.iter_mut().zip(rows) {
+                *group = &row[i * Self::GROUP_BYTES..][..Self::GROUP_BYTES];
+                simd.prefetch(group, PREFETCH_BYTES);
             }
-            dots_with_group::<S, F, N>(simd, groups, input, BLOCKS, &mut sums);
+            dots_with_group::<S, F>(simd, groups, input, BLOCKS, &mut sums);
         }
         if let Some(input) = inputs.get(whole) {
-            for r in 0..N {
-                groups[r] = &rows[r][whole * Self::GROUP_BYTES..];
+            for (group, row) in groups.iter_mut().zip(rows) {
+                *group = &row[whole * Self::GROUP_BYTES..];
             }
-            dots_with_group::<S, F, N>(simd, groups, input, groups[0].len() / F::BYTES, &mut sums);
+            dots_with_group::<S, F>(simd, groups, input, groups[0].len() / F::BYTES, &mut sums);
         }
-        let mut results = [0.0; N];
-        for r in 0..N {
+        let mut results = [0.0; TOKEN_ROWS];
+        for r in 0..TOKEN_ROWS {
             results[r] = simd.sum(sums[r]);
         }
         results
@@ -107,18 +107,17 @@ impl<'a, F: Quantized> Rows<'a, F> {
         for first_token in (0..self.input.tokens()).step_by(TOKENS) {
             let tokens = first_token..self.input.tokens().min(first_token + TOKENS);
             for first_row in self.rows.clone().step_by(ROWS) {
-                let rows = first_row..self.rows.end.min(first_row + ROWS);
                 for sums in &mut sums {
-                    sums[..tokens.len()].fill([0.0; LANES]);
+                    sums[..tokens.len().next_multiple_of(TILE_TOKENS)].fill([0.0; LANES]);
                 }
                 for first_group in (0..groups).step_by(PANEL_GROUPS) {
                     let groups = first_group..groups.min(first_group + PANEL_GROUPS);
-                    for (row, panels) in rows.clone().zip(&mut panels) {
-                        self.unpack(simd, row, groups.clone(), panels);
+                    for (i, panels) in panels.iter_mut().enumerate() {
+                        self.unpack(simd, self.row_or_last(first_row + i), groups.clone(), panels);
                     }
-                    self.take_panels(simd, &panels[..rows.len()], tokens.clone(), groups, &mut sums);
+                    self.take_panels(simd, &panels, tokens.clone(), groups, &mut sums);
                 }
-                for (row, sums) in rows.zip(&sums) {
+                for (row, sums) in (first_row..self.rows.end).zip(&sums) {
                     for (token, sums) in tokens.clone().zip(sums) {
                         self.target.set(token, row, simd.sum(simd.load(sums)));
                     }
@@ -145,46 +144,24 @@ impl<'a, F: Quantized> Rows<'a, F> {
     fn take_panels<S: Simd>(
         &self,
         simd: S,
-        panels: &[[Panel; PANEL_GROUPS]],
+        panels: &[[Panel; PANEL_GROUPS]; ROWS],
         tokens: Range<usize>,
         groups: Range<usize>,
-        sums: &mut [[[f32; LANES]; TOKENS]],
+        sums: &mut [[[f32; LANES]; TOKENS]; ROWS],
     ) {
-        let mut row = 0;
-        while row < panels.len() {
-            let (panels, sums) = (&panels[row..], &mut sums[row..]);
-            let (tokens, groups) = (tokens.clone(), groups.clone());
-            row += match panels.len() {
-                4.. if S::MANY_REGISTERS => self.take_rows::<S, 4>(simd, panels, tokens, groups, sums),
-                2.. => self.take_rows::<S, 2>(simd, panels, tokens, groups, sums),
-                _ => self.take_rows::<S, 1>(simd, panels, tokens, groups, sums),
-            };
-        }
-    }
-
-    /// The same for the first `R` rows. Returns `R`.
-    #[inline(always)]
-    fn take_rows<S: Simd, const R: usize>(
-        &self,
-        simd: S,
-        panels: &[[Panel; PANEL_GROUPS]],
-        tokens: Range<usize>,
-        groups: Range<usize>,
-        sums: &mut [[[f32; LANES]; TOKENS]],
-    ) -> usize {
-        let panels: [_; R] = from_fn(|row| &panels[row]);
         let blocks = (self.input.columns() - groups.start * GROUP).div_ceil(CODES);
-        let inputs = |token: usize| &self.input.groups(tokens.start + token)[groups.clone()];
-        let mut token = 0;
-        while token + TILE_TOKENS <= tokens.len() {
-            tile::<S, F, R, TILE_TOKENS>(simd, panels, from_fn(|i| inputs(token + i)), blocks, sums, token);
-            token += TILE_TOKENS;
+        for first in (0..tokens.len()).step_by(TILE_TOKENS) {
+            // Where fewer tokens are left than are taken together, the last one is taken again.
+            let token = |i: usize| (tokens.start + first + i).min(tokens.end - 1);
+            let inputs = from_fn(|i| &self.input.groups(token(i))[groups.clone()]);
+            if S::MANY_REGISTERS {
+                tile::<S, F, ROWS>(simd, panels, inputs, blocks, sums, first);
+            } else {
+                for row in (0..ROWS).step_by(2) {
+                    tile::<S, F, 2>(simd, &panels[row..], inputs, blocks, &mut sums[row..], first);
+                }
+            }
         }
-        while token < tokens.len() {
-            tile::<S, F, R, 1>(simd, panels, [inputs(token)], blocks, sums, token);
-            token += 1;
-        }
-        R
     }
 }
 
@@ -204,13 +181,14 @@ macro_rules! for_blocks {
 /// Adds the products of some rows' groups of weights, of `blocks` blocks each, with one group of inputs to running sums.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
-fn dots_with_group<S: Simd, F: Quantized, const N: usize>(
+fn dots_with_group<S: Simd, F: Quantized>(
     simd: S,
-    groups: [&[u8]; N],
+    groups: [&[u8]; TOKEN_ROWS],
     input: &InputGroup,
     blocks: usize,
-    sums: &mut [S::Floats; N],
+    sums: &mut [S::Floats; TOKEN_ROWS],
 ) {
+    const N: usize = TOKEN_ROWS;
     let mut factors = [Factors::Blocks { scales: simd.splat(0.0), offsets: simd.splat(0.0) }; N];
     for r in 0..N {
         factors[r] = times_input(simd, F::factors(simd, groups[r]), input);
@@ -325,18 +303,20 @@ impl Panel {
     }
 }
 
-/// Adds the products of some unpacked rows, up to `blocks` blocks of them, with some tokens to the running sums of tokens
-/// from `first` on.
+/// Adds the products of the first `R` unpacked rows, up to `blocks` blocks of them, with some tokens to the running sums of
+/// tokens from `first` on.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
-fn tile<S: Simd, F: Quantized, const R: usize, const T: usize>(
+fn tile<S: Simd, F: Quantized, const R: usize>(
     simd: S,
-    panels: [&[Panel; PANEL_GROUPS]; R],
-    inputs: [&[InputGroup]; T],
+    panels: &[[Panel; PANEL_GROUPS]],
+    inputs: [&[InputGroup]; TILE_TOKENS],
     blocks: usize,
     stored: &mut [[[f32; LANES]; TOKENS]],
     first: usize,
 ) {
+    const T: usize = TILE_TOKENS;
+    let panels: [_; R] = from_fn(|r| &panels[r]);
     let mut sums = [[simd.splat(0.0); T]; R];
     for r in 0..R {
         for t in 0..T {

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use super::*;
 use crate::DType;
 use crate::activations::BLOCKS;
-use crate::simd::{CODES, Portable};
+use crate::simd::{CODES, run_portable};
 
 #[test]
 fn small_product_with_bias_and_stride() {
@@ -127,8 +127,8 @@ impl Case {
         let target = Target { weights, bias, out: SharedValues::new(&mut out), stride: rows };
         let input = self.input(0..tokens);
         with_format!(weights.dtype(),
-            float F => float::Rows::<F>::new(&input, &target, 0..rows).run(Portable),
-            quantized F => integer::Rows::<F>::new(&input, &target, 0..rows).run(Portable)
+            float F => run_portable(float::Rows::<F>::new(&input, &target, 0..rows)),
+            quantized F => run_portable(integer::Rows::<F>::new(&input, &target, 0..rows))
         );
         out
     }

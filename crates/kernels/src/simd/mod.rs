@@ -79,6 +79,8 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// The largest lane.
     fn largest(self, values: Self::Floats) -> f32;
 
+    /// Tells the memory that what lies `distance` bytes behind `bytes` will be needed soon, if there is anything.
+    fn prefetch(self, bytes: &[u8], distance: usize);
     fn load_codes(self, bytes: &[u8; CODES]) -> Self::Codes;
     fn store_codes(self, codes: Self::Codes, to: &mut [u8; CODES]);
     /// The low halves of 16 bytes, followed by their high halves.
@@ -122,5 +124,11 @@ pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
     if let Some(simd) = x86::X86::<false>::detect() {
         return simd.run(task);
     }
+    run_portable(task)
+}
+
+/// Runs a kernel in plain code. Not inlined, so that it is compiled once only.
+#[inline(never)]
+pub(crate) fn run_portable<T: Task>(task: T) -> T::Output {
     task.run(Portable)
 }

@@ -19,7 +19,7 @@ fn zip(a: Floats, b: Floats, f: impl Fn(f32, f32) -> f32) -> Floats {
 }
 
 impl Simd for Portable {
-    const MANY_REGISTERS: bool = true;
+    const MANY_REGISTERS: bool = false;
     type Floats = Floats;
     type Integers = [i32; LANES];
     type Codes = Codes;
@@ -153,6 +153,9 @@ impl Simd for Portable {
     fn largest(self, values: Floats) -> f32 {
         values.into_iter().fold(f32::NEG_INFINITY, f32::max)
     }
+
+    #[inline(always)]
+    fn prefetch(self, _bytes: &[u8], _distance: usize) {}
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8; CODES]) -> Codes {

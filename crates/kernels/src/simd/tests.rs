@@ -90,7 +90,7 @@ proptest! {
     ) {
         // The second operand of the dot products is never -128.
         codes[1].iter_mut().for_each(|code| *code = (*code).max(1).cast_signed().max(-127).cast_unsigned());
-        let expected = Everything { floats: &floats, codes: &codes, shift }.run(Portable);
+        let expected = run_portable(Everything { floats: &floats, codes: &codes, shift });
         let found = dispatch(Everything { floats: &floats, codes: &codes, shift });
         prop_assert_eq!(&expected, &found);
         #[cfg(target_arch = "x86_64")]
@@ -148,7 +148,7 @@ impl Task for Extremes {
 fn extreme_products_are_exact() {
     let expected = [32.0 * 128.0 * 127.0, -32.0 * 127.0 * 127.0, 32.0 * 128.0 * 127.0];
     assert_eq!(dispatch(Extremes), expected);
-    assert_eq!(Extremes.run(Portable), expected);
+    assert_eq!(run_portable(Extremes), expected);
 }
 
 /// The exponential of every lane of many vectors.
@@ -173,7 +173,7 @@ fn exponentials_are_close() {
     let mut x: Vec<f32> = (-88_000..88_800).map(|i| i as f32 / 1000.0).collect();
     x.extend([f32::NEG_INFINITY, -1e30, -87.31, 0.0, f32::INFINITY, 89.0, -0.0, f32::MIN_POSITIVE]);
     let found = dispatch(Exponentials(&x));
-    let portable = Exponentials(&x).run(Portable);
+    let portable = run_portable(Exponentials(&x));
     let mut worst = 0.0f64;
     for ((x, found), portable) in x.iter().zip(found).zip(portable) {
         assert_eq!(found.to_bits(), portable.to_bits(), "exp({x})");

@@ -228,6 +228,14 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
+    fn prefetch(self, bytes: &[u8], distance: usize) {
+        for line in bytes.chunks(64) {
+            // A prefetch has no effect but on caches, whatever the address.
+            vector!(_mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(distance).cast()));
+        }
+    }
+
+    #[inline(always)]
     fn load_codes(self, bytes: &[u8; CODES]) -> __m256i {
         vector!(_mm256_loadu_si256(bytes.as_ptr().cast()))
     }
