@@ -51,6 +51,7 @@ mod rendezvous;
 mod secret;
 mod team;
 mod timed;
+mod topology;
 mod wait;
 
 pub use error::{Cause, FabricError, View};
@@ -64,3 +65,4 @@ pub use rendezvous::{
 };
 pub use secret::Secret;
 pub use team::Team;
+pub use topology::{Edge, Topology};
