@@ -169,7 +169,7 @@ impl Fabric {
     }
 
     pub(crate) fn check_usable(&self) -> Result<(), FabricError> {
-        self.broken.clone().map_or(Ok(()), Err)
+        self.broken.clone().map_or_else(|| self.health.check(), Err)
     }
 
     fn check_team(&self, team: &Team) -> Result<(), FabricError> {

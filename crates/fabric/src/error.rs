@@ -100,8 +100,12 @@ impl FabricError {
 pub enum Cause {
     /// The other side closed the connection, as it does when its process ends.
     Closed,
-    /// Nothing moved for this long.
+    /// Nothing was heard for this long.
     Silent(Duration),
+    /// It lives, but what others wait for did not come for this long.
+    Stalled(Duration),
+    /// It said goodbye while others still had need of it.
+    Left,
     /// The other side sent something that makes no sense.
     Corrupt(String),
     /// The operating system reported an error, such as a reset.
@@ -119,6 +123,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Closed => f.write_str("it closed the connection"),
             Self::Silent(after) => write!(f, "nothing was heard for {after:?}"),
+            Self::Stalled(after) => write!(f, "it lives, but nothing that others wait for has come for {after:?}"),
+            Self::Left => f.write_str("it left the group while others still needed it"),
             Self::Corrupt(what) => write!(f, "it broke the protocol ({what})"),
             Self::Io(error) => write!(f, "{error}"),
         }

@@ -217,7 +217,7 @@ impl Fabric {
     /// [`FabricError::PeerLost`] when that rank is gone.
     pub fn wait_for(&mut self, from: usize, timeout: Duration) -> Result<bool, FabricError> {
         self.check_usable()?;
-        let result = self.await_message(from, timeout);
+        let result = self.await_message(from, timeout).map_err(|error| self.health.explain(error));
         if let Err(error @ FabricError::PeerLost { .. }) = &result {
             self.broken = Some(error.clone());
         }
@@ -228,6 +228,7 @@ impl Fabric {
         let lost = |cause| FabricError::PeerLost { rank: from, cause };
         let mut wait = Wait::start();
         while !self.peer(from)?.link.is_readable().map_err(lost)? {
+            self.health.check()?;
             match wait.advise(&self.patience, timeout) {
                 Advice::Poll => {}
                 Advice::Sleep(at_most) => {
@@ -245,7 +246,7 @@ impl Fabric {
 
     /// Works until everything posted is done. An error breaks the fabric.
     pub(crate) fn drive(&mut self, mut memory: Memory<'_>) -> Result<(), FabricError> {
-        let result = self.drive_all(&mut memory);
+        let result = self.drive_all(&mut memory).map_err(|error| self.health.explain(error));
         if let Err(error) = &result {
             self.broken = Some(error.clone());
         }
@@ -265,12 +266,17 @@ impl Fabric {
             if moved {
                 continue;
             }
+            self.health.check()?;
             match wait.get_or_insert_with(Wait::start).advise(&self.patience, self.patience.deadline) {
                 Advice::Poll => {}
-                Advice::Sleep(at_most) => self.sleep(at_most)?,
+                Advice::Sleep(at_most) => {
+                    self.health.set_waiting_for(self.open_peers().next().map(|(rank, _)| rank));
+                    let slept = self.sleep(at_most.min(CHECK_INTERVAL));
+                    self.health.set_waiting_for(None);
+                    slept?;
+                }
                 Advice::GiveUp(after) => {
-                    let rank = self.open_peers().next().map_or(self.rank, |(rank, _)| rank);
-                    return Err(FabricError::PeerLost { rank, cause: Cause::Silent(after) });
+                    return Err(self.health.blame(self.open_peers().map(|(rank, _)| rank), after));
                 }
             }
         }

@@ -1,11 +1,13 @@
 //! All links of one rank.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::FabricError;
 use crate::exchange::Peer;
 use crate::link::{Link, Transport};
+use crate::liveness::Health;
 use crate::wait::Patience;
 
 /// One rank's links, by rank.
@@ -22,6 +24,7 @@ pub struct Fabric {
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
     pub(crate) patience: Patience,
+    pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
     /// What the other ranks contribute to a sum.
     pub(crate) scratch: Vec<f32>,
@@ -37,8 +40,10 @@ impl Fabric {
     /// counts the ranks on this host, this one included.
     pub(crate) fn from_links(rank: usize, generation: u32, links: Links, neighbours: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let health = Arc::new(Health::new(rank, links.len()));
         let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
-        Self { rank, generation, peers, patience: Patience::new(neighbours > cores), broken: None, scratch: Vec::new() }
+        let patience = Patience::new(neighbours > cores);
+        Self { rank, generation, peers, patience, health, broken: None, scratch: Vec::new() }
     }
 
     /// This rank's number.

@@ -45,6 +45,7 @@ mod exchange;
 mod fabric;
 mod layout;
 mod link;
+mod liveness;
 mod local;
 mod message;
 mod rendezvous;
