@@ -201,7 +201,7 @@ fn silence_ends_at_the_deadline() {
         let started = Instant::now();
         assert!(!a.wait_for(1, Duration::from_millis(30)).unwrap());
         let error = a.recv(1, &mut [0; 8]).unwrap_err();
-        let FabricError::PeerLost { rank: 1, cause: Cause::Silent(after) } = error else { panic!("{error}") };
+        let FabricError::PeerLost { rank: 1, cause: Cause::Stalled(after) } = error else { panic!("{error}") };
         assert!(after >= deadline && started.elapsed() < Duration::from_secs(3));
     });
 }
