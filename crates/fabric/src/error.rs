@@ -113,6 +113,14 @@ pub enum Cause {
 }
 
 impl Cause {
+    /// The same as the system's own kind of error.
+    pub(crate) fn into_io(self) -> io::Error {
+        match self {
+            Self::Io(error) => io::Error::new(error.kind(), error.to_string()),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(what.into())
     }

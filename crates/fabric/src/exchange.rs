@@ -5,17 +5,14 @@
 //! other.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
-
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
 use crate::layout::{Layout, PIECES};
-use crate::link::{Interest, Link, Transport};
+use crate::link::{Interest, Link, LinkCounters, Transport, Watched};
 use crate::message::{HEADER_BYTES, Header, Kind, decode};
-use crate::timed::timespec;
 use crate::wait::{Advice, Wait};
 
 /// A rank that sleeps on a link through memory looks this often whether the other side is alive.
@@ -25,12 +22,14 @@ const NAP: Duration = Duration::from_micros(200);
 /// The bytes that are moved in one direction of a link before the next one has its turn. What both ranks of a pair
 /// exchange at the same time so stays in their caches.
 const TURN_BYTES: usize = 64 << 10;
-/// The most sockets that are watched at once.
-const SOCKETS_MAX: usize = 64;
 
 /// A link with the state of the message that is on it in each direction.
 pub(crate) struct Peer {
     link: Box<dyn Link>,
+    /// At its end when the other process is.
+    lifeline: Option<Channel>,
+    /// What the lifeline has shown. What came before the end is received before it is an error.
+    lost: Option<Cause>,
     /// Messages sent so far.
     sent: u64,
     /// Messages received so far.
@@ -82,13 +81,39 @@ impl Memory<'_> {
 }
 
 impl Peer {
-    pub(crate) fn new(link: Box<dyn Link>) -> Self {
+    pub(crate) fn new(link: Box<dyn Link>, lifeline: Option<Channel>) -> Self {
         let expected = View { generation: 0, operation: 0, kind: None, length: None };
-        Self { link, sent: 0, received: 0, outgoing: Message::NONE, incoming: Message::NONE, expected }
+        Self {
+            link,
+            lifeline,
+            lost: None,
+            sent: 0,
+            received: 0,
+            outgoing: Message::NONE,
+            incoming: Message::NONE,
+            expected,
+        }
     }
 
     pub(crate) fn transport(&self) -> Transport {
         self.link.transport()
+    }
+
+    pub(crate) fn counters(&self) -> LinkCounters {
+        self.link.counters()
+    }
+
+    /// Looks whether the other side is still there.
+    fn check(&mut self) {
+        self.lost = match self.lifeline.as_ref().map(Channel::has_spoken) {
+            None | Some(Ok(false)) => None,
+            Some(Ok(true)) => Some(Cause::corrupt("it wrote to the connection that only shows that it lives")),
+            Some(Err(cause)) => Some(cause),
+        };
+    }
+
+    fn still_there(&self) -> Result<(), Cause> {
+        self.lost.clone().map_or(Ok(()), Err)
     }
 
     fn is_open(&self) -> bool {
@@ -101,6 +126,7 @@ impl Peer {
 
     /// Sends what there is room for. True when something moved.
     fn push(&mut self, source: &[u8]) -> Result<bool, Cause> {
+        self.still_there()?;
         let message = &mut self.outgoing;
         let before = message.done;
         while message.is_open() && message.done - before < TURN_BYTES {
@@ -148,7 +174,11 @@ impl Peer {
                 self.verify(rank)?;
             }
         }
-        Ok(self.incoming.done > before)
+        let moved = self.incoming.done > before;
+        if !moved {
+            self.still_there().map_err(|cause| FabricError::PeerLost { rank, cause })?;
+        }
+        Ok(moved)
     }
 
     fn verify(&self, rank: usize) -> Result<(), FabricError> {
@@ -232,10 +262,11 @@ impl Fabric {
             match wait.advise(&self.patience, timeout) {
                 Advice::Poll => {}
                 Advice::Sleep(at_most) => {
-                    let link = &mut self.peer(from)?.link;
+                    let peer = self.peer(from)?;
                     let interest = Interest { receive: true, send: false };
-                    if !link.rest(interest, at_most.min(CHECK_INTERVAL)).map_err(lost)? {
-                        link.check();
+                    peer.still_there().map_err(lost)?;
+                    if !peer.link.rest(interest, at_most.min(CHECK_INTERVAL)).map_err(lost)? {
+                        peer.check();
                     }
                 }
                 Advice::GiveUp(_) => return Ok(false),
@@ -312,46 +343,31 @@ impl Fabric {
     /// may be waiting for room, too; if it cannot watch all links at once, it takes naps.
     fn sleep(&mut self, at_most: Duration) -> Result<(), FabricError> {
         let sending = self.open_peers().any(|(_, peer)| peer.outgoing.is_open());
-        let by_socket = |peer: &Peer| peer.transport() == Transport::Tcp;
-        let sockets = self.open_peers().filter(|(_, peer)| by_socket(peer)).count();
-        let others = self.open_peers().count() - sockets;
-        if others == 0 {
-            return self.watch_sockets(at_most);
-        }
-        if sockets > 0 && !sending {
-            return self.watch_sockets(at_most.min(CHECK_INTERVAL));
-        }
-        let nap = if sending && sockets + others > 1 { NAP } else { CHECK_INTERVAL };
-        let sleeper = self.open_peers().find(|(_, peer)| !by_socket(peer) && (!sending || peer.outgoing.is_open()));
-        let sleeper = sleeper.or_else(|| self.open_peers().find(|(_, peer)| !by_socket(peer)));
-        let Some((rank, _)) = sleeper else { return Ok(()) };
-        let peer = self.peer(rank)?;
-        let interest = peer.interest();
-        let lost = |cause| FabricError::PeerLost { rank, cause };
-        if !peer.link.rest(interest, at_most.min(nap)).map_err(lost)? {
-            for peer in self.peers.iter_mut().flatten().filter(|peer| peer.is_open()) {
-                peer.link.check();
+        let mut watched = Watched::new();
+        let (mut open, mut sleeper) = (0, None);
+        for (rank, peer) in self.open_peers() {
+            let before = watched.len();
+            peer.link.watch(peer.interest(), &mut watched);
+            open += 1;
+            if watched.len() == before && (sleeper.is_none() || sending && peer.outgoing.is_open()) {
+                sleeper = Some((rank, peer.interest()));
             }
         }
+        let nap = if sending && open > 1 { NAP } else { CHECK_INTERVAL };
+        let woken = match sleeper {
+            Some((rank, interest)) if watched.is_empty() || sending => {
+                let link = &mut self.peer(rank)?.link;
+                let rested = link.rest(interest, at_most.min(nap));
+                rested.map_err(|cause| FabricError::PeerLost { rank, cause })?
+            }
+            _ => {
+                let slept = watched.wait(at_most.min(CHECK_INTERVAL));
+                slept.map_err(|cause| FabricError::io("cannot wait for other ranks", cause.into_io()))?
+            }
+        };
+        if !woken {
+            self.peers.iter_mut().flatten().filter(|peer| peer.is_open()).for_each(Peer::check);
+        }
         Ok(())
-    }
-
-    /// Sleeps until one of the open links' sockets is ready.
-    fn watch_sockets(&self, at_most: Duration) -> Result<(), FabricError> {
-        let mut watched: [Option<(BorrowedFd<'_>, PollFlags)>; SOCKETS_MAX] = [None; SOCKETS_MAX];
-        let mut count = 0;
-        for ((_, peer), place) in self.open_peers().zip(&mut watched) {
-            *place = Some((peer.link.socket(), peer.interest().into()));
-            count += 1;
-        }
-        let Some((first, _)) = watched[0] else { return Ok(()) };
-        let mut sockets: [PollFd<'_>; SOCKETS_MAX] = std::array::from_fn(|index| {
-            let (socket, flags) = watched[index].unwrap_or((first, PollFlags::empty()));
-            PollFd::from_borrowed_fd(socket, flags)
-        });
-        match rustix::event::poll(&mut sockets[..count], Some(&timespec(at_most))) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(FabricError::io("cannot wait for other ranks", error)),
-        }
     }
 }

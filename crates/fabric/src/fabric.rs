@@ -4,14 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::exchange::Peer;
-use crate::link::{Link, Transport};
+use crate::link::{Link, LinkCounters, Transport};
 use crate::liveness::Health;
+use crate::topology::Topology;
 use crate::wait::Patience;
 
 /// One rank's links, by rank.
 pub(crate) type Links = Vec<Option<Box<dyn Link>>>;
+/// One rank's connections to others which only show that these are there, by rank.
+pub(crate) type Lifelines = Vec<Option<Channel>>;
 
 /// The links of one rank to all others of its group, and the collectives over them.
 ///
@@ -23,6 +27,7 @@ pub struct Fabric {
     pub(crate) generation: u32,
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
+    topology: Topology,
     pub(crate) patience: Patience,
     pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
@@ -33,17 +38,23 @@ pub struct Fabric {
 impl Fabric {
     /// The fabric of a group of one rank, which has no links. Its collectives return at once.
     pub fn solo() -> Self {
-        Self::from_links(0, 1, vec![None], 1)
+        Self::from_links(0, 1, vec![None], vec![None], Topology::one_host(1))
     }
 
-    /// A fabric of links that exist already; `links` is by rank, with nothing at the place of `rank`. `neighbours`
-    /// counts the ranks on this host, this one included.
-    pub(crate) fn from_links(rank: usize, generation: u32, links: Links, neighbours: usize) -> Self {
+    /// A fabric of links that exist already; `links` and `lifelines` are by rank, with nothing at the place of `rank`.
+    pub(crate) fn from_links(
+        rank: usize,
+        generation: u32,
+        links: Links,
+        lifelines: Lifelines,
+        topology: Topology,
+    ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let health = Arc::new(Health::new(rank, links.len()));
-        let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
-        let patience = Patience::new(neighbours > cores);
-        Self { rank, generation, peers, patience, health, broken: None, scratch: Vec::new() }
+        let peers = links.into_iter().zip(lifelines);
+        let peers = peers.map(|(link, lifeline)| link.map(|link| Peer::new(link, lifeline))).collect();
+        let patience = Patience::new(topology.neighbours(rank) > cores);
+        Self { rank, generation, peers, topology, patience, health, broken: None, scratch: Vec::new() }
     }
 
     /// This rank's number.
@@ -64,6 +75,16 @@ impl Fabric {
     /// What the link to another rank is made of; `None` for this rank itself and for ranks that do not exist.
     pub fn transport(&self, rank: usize) -> Option<Transport> {
         self.peers.get(rank)?.as_ref().map(Peer::transport)
+    }
+
+    /// Who reaches whom in the group.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// What the link to another rank has got over by itself; `None` as for [`Fabric::transport`].
+    pub fn counters(&self, rank: usize) -> Option<LinkCounters> {
+        self.peers.get(rank)?.as_ref().map(Peer::counters)
     }
 
     /// The time that this rank has spent waiting for others since [`Fabric::take_waited`].

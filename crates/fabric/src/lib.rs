@@ -39,6 +39,7 @@ compile_error!("the fabric needs a Unix system");
 #[cfg(target_endian = "big")]
 compile_error!("ranks exchange numbers as they lie in memory, little-endian");
 
+mod channel;
 mod collectives;
 mod error;
 mod exchange;
@@ -57,7 +58,7 @@ mod wait;
 
 pub use error::{Cause, FabricError, View};
 pub use fabric::Fabric;
-pub use link::{Interest, Link, Transport};
+pub use link::{Interest, Link, LinkCounters, Transport, Watched};
 pub use local::local_group;
 pub use message::{Kind, MAX_MESSAGE};
 pub use rendezvous::{

@@ -2,10 +2,12 @@
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
+use crate::channel::Channel;
 use crate::error::FabricError;
-use crate::fabric::{Fabric, Links};
+use crate::fabric::{Fabric, Lifelines, Links};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
 use crate::rendezvous::prepare;
+use crate::topology::Topology;
 
 /// Both ends of a link.
 type Pair = (Box<dyn Link>, Box<dyn Link>);
@@ -17,33 +19,47 @@ type Pair = (Box<dyn Link>, Box<dyn Link>);
 /// When the system has no sockets or no shared memory left.
 pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, FabricError> {
     // Rank by rank, each link is made with all lower ranks, whose rows so fill up in order.
-    let mut links: Vec<Links> = Vec::with_capacity(size);
+    let mut rows: Vec<(Links, Lifelines)> = Vec::with_capacity(size);
     for _ in 0..size {
-        let mut row: Links = Vec::with_capacity(size);
-        for lower in &mut links {
+        let (mut links, mut lifelines): (Links, Lifelines) = (Vec::with_capacity(size), Vec::with_capacity(size));
+        for lower in &mut rows {
             let (theirs, ours) = local_pair(transport)?;
-            lower.push(Some(theirs));
-            row.push(Some(ours));
+            lower.0.push(Some(theirs));
+            links.push(Some(ours));
+            let (theirs, ours) = local_lifelines()?;
+            lower.1.push(Some(theirs));
+            lifelines.push(Some(ours));
         }
-        row.push(None);
-        links.push(row);
+        links.push(None);
+        lifelines.push(None);
+        rows.push((links, lifelines));
     }
-    Ok(links.into_iter().enumerate().map(|(rank, links)| Fabric::from_links(rank, 1, links, size)).collect())
+    let fabrics = rows
+        .into_iter()
+        .enumerate()
+        .map(|(rank, (links, lifelines))| Fabric::from_links(rank, 1, links, lifelines, Topology::one_host(size)));
+    Ok(fabrics.collect())
 }
 
 /// A link between two threads of this process.
 pub(crate) fn local_pair(transport: Transport) -> Result<Pair, FabricError> {
-    let (acceptor, dialer) = local_sockets()?;
     if transport == Transport::Tcp {
-        return Ok((Box::new(TcpLink::new(acceptor)), Box::new(TcpLink::new(dialer))));
+        let (acceptor, dialer) = local_sockets()?;
+        return Ok((Box::new(TcpLink::new(vec![acceptor])), Box::new(TcpLink::new(vec![dialer]))));
     }
     let failed = |error| FabricError::io("cannot share memory", error);
     let memory = SharedFile::create().map_err(failed)?;
     let same_memory = SharedFile::open(memory.name());
     memory.unlink();
     let same_memory = same_memory.map_err(failed)?;
-    let ends = (SharedMemoryLink::acceptor(memory, acceptor), SharedMemoryLink::dialer(same_memory, dialer));
+    let ends = (SharedMemoryLink::acceptor(memory), SharedMemoryLink::dialer(same_memory));
     Ok((Box::new(ends.0), Box::new(ends.1)))
+}
+
+/// Both ends of a lifeline between two threads of this process.
+pub(crate) fn local_lifelines() -> Result<(Channel, Channel), FabricError> {
+    let (acceptor, dialer) = local_sockets()?;
+    Ok((Channel::plain(acceptor), Channel::plain(dialer)))
 }
 
 /// Two ends of a connection over loopback.

@@ -1,6 +1,6 @@
 //! Reading and writing of non-blocking sockets with a deadline.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,6 +11,25 @@ use crate::error::Cause;
 
 /// The longest that anything waits: what a clock can surely count.
 const PATIENCE_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A non-blocking connection.
+pub(crate) trait Connection: AsFd {
+    /// Fills the front of `bytes` with what has come; 0 at the end of the connection.
+    fn receive(&self, bytes: &mut [u8]) -> io::Result<usize>;
+
+    /// Takes what there is room for of `bytes`.
+    fn transmit(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl Connection for TcpStream {
+    fn receive(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(bytes)
+    }
+
+    fn transmit(&self, bytes: &[u8]) -> io::Result<usize> {
+        (&mut &*self).write(bytes)
+    }
+}
 
 /// The time at which `patience` ends that begins now.
 pub(crate) fn end_of(patience: Duration) -> Instant {
@@ -40,10 +59,10 @@ pub(crate) fn timespec(duration: Duration) -> Timespec {
 }
 
 /// Fills `bytes`.
-pub(crate) fn read_exact(mut stream: &TcpStream, mut bytes: &mut [u8], by: Instant) -> Result<(), Cause> {
+pub(crate) fn read_exact(stream: &impl Connection, mut bytes: &mut [u8], by: Instant) -> Result<(), Cause> {
     let started = Instant::now();
     while !bytes.is_empty() {
-        match stream.read(bytes) {
+        match stream.receive(bytes) {
             Ok(0) => return Err(Cause::Closed),
             Ok(count) => bytes = &mut bytes[count..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -59,10 +78,10 @@ pub(crate) fn read_exact(mut stream: &TcpStream, mut bytes: &mut [u8], by: Insta
 }
 
 /// Writes all of `bytes`.
-pub(crate) fn write_all(mut stream: &TcpStream, mut bytes: &[u8], by: Instant) -> Result<(), Cause> {
+pub(crate) fn write_all(stream: &impl Connection, mut bytes: &[u8], by: Instant) -> Result<(), Cause> {
     let started = Instant::now();
     while !bytes.is_empty() {
-        match stream.write(bytes) {
+        match stream.transmit(bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

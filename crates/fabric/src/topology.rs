@@ -145,6 +145,11 @@ impl Topology {
         self.hosts[rank]
     }
 
+    /// The ranks on a rank's host, that rank included.
+    pub fn neighbours(&self, rank: usize) -> usize {
+        self.hosts.iter().filter(|&&host| host == self.hosts[rank]).count()
+    }
+
     /// How many cables a message from `a` to `b` passes: 0 to the rank itself, 1 to one that is connected.
     pub fn hops(&self, a: usize, b: usize) -> usize {
         self.hops[a * self.size() + b] as usize

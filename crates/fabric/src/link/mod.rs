@@ -5,10 +5,10 @@ mod shared_memory;
 #[cfg(test)]
 mod suite;
 mod tcp;
+mod watched;
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::shared_file::SharedFile;
 pub(crate) use self::shared_memory::SharedMemoryLink;
 pub(crate) use self::tcp::TcpLink;
+pub use self::watched::Watched;
 use crate::error::Cause;
 
 /// What links are made of.
@@ -50,6 +51,16 @@ pub struct Interest {
     pub send: bool,
 }
 
+/// What a link has got over by itself. Kinds of links that cannot tell leave the zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LinkCounters {
+    /// Messages, frames or segments that had to be sent again.
+    pub retries: u64,
+    /// Errors of other kinds that were got over.
+    pub errors: u64,
+}
+
 /// Two ordered streams of bytes between two ranks, one in each direction, with bounded room on the way.
 ///
 /// The calls never block, except [`Link::rest`]. A collective works on all its links in turn, so that no two ranks wait
@@ -80,13 +91,15 @@ pub trait Link: Send {
     /// When the system does not let it sleep.
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause>;
 
-    /// Looks whether the other side is still there, where that does not show by itself. The result shows in the next
-    /// [`Link::try_send`] or [`Link::try_recv`].
-    fn check(&mut self);
-
-    /// A socket that is readable when there is something to receive, or when the other side has gone.
-    fn socket(&self) -> BorrowedFd<'_>;
+    /// Adds what to poll in order to be woken up when there may be something to do. A link without sockets adds nothing:
+    /// who sleeps on several links has to look at it every now and then.
+    fn watch<'a>(&'a self, interest: Interest, sockets: &mut Watched<'a>);
 
     /// What the link is made of.
     fn transport(&self) -> Transport;
+
+    /// What went wrong on the way without harm, since the link was made.
+    fn counters(&self) -> LinkCounters {
+        LinkCounters::default()
+    }
 }

@@ -8,16 +8,13 @@
 //! A side that sleeps says in `waiting` what for, looks once more, and then sleeps on its `bell`. The other side looks
 //! at `waiting` after each move, and rings. Barriers on both sides make sure that at least one of them sees the other.
 //!
-//! Rings do not tell whether the other side is alive. The TCP connection over which the pair has met stays open for
-//! that: it is at its end when the other process is.
+//! Rings do not tell whether the other side is alive: that is what the pair's lifeline is for.
 
 // This is the one file of the crate that maps and touches shared memory.
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
@@ -25,7 +22,7 @@ use std::time::Duration;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::shared_file::SharedFile;
-use super::{Interest, Link, Transport};
+use super::{Interest, Link, Transport, Watched};
 use crate::error::Cause;
 
 /// Bytes of one ring, a power of two.
@@ -167,24 +164,21 @@ pub(crate) struct SharedMemoryLink {
     tail_seen: u32,
     /// This side's own position in the ring it reads.
     tail: u32,
-    /// At its end when the other process is.
-    lifeline: TcpStream,
-    lost: Option<Cause>,
 }
 
 impl SharedMemoryLink {
     /// The side that created the memory.
-    pub(crate) fn acceptor(memory: SharedFile, lifeline: TcpStream) -> Self {
-        Self::new(memory, 0, lifeline)
+    pub(crate) fn acceptor(memory: SharedFile) -> Self {
+        Self::new(memory, 0)
     }
 
     /// The side that opened it.
-    pub(crate) fn dialer(memory: SharedFile, lifeline: TcpStream) -> Self {
-        Self::new(memory, 1, lifeline)
+    pub(crate) fn dialer(memory: SharedFile) -> Self {
+        Self::new(memory, 1)
     }
 
-    fn new(memory: SharedFile, side: usize, lifeline: TcpStream) -> Self {
-        Self { mapping: memory.into_mapping(), side, head: 0, tail_seen: 0, tail: 0, lifeline, lost: None }
+    fn new(memory: SharedFile, side: usize) -> Self {
+        Self { mapping: memory.into_mapping(), side, head: 0, tail_seen: 0, tail: 0 }
     }
 
     fn other(&self) -> usize {
@@ -235,17 +229,12 @@ impl SharedMemoryLink {
 
     /// Whether there is something to do.
     fn is_ready(&mut self, interest: Interest) -> Result<bool, Cause> {
-        Ok(self.lost.is_some()
-            || interest.receive && self.available()? > 0
-            || interest.send && self.look_for_room()? >= ROOM_BYTES)
+        Ok(interest.receive && self.available()? > 0 || interest.send && self.look_for_room()? >= ROOM_BYTES)
     }
 }
 
 impl Link for SharedMemoryLink {
     fn try_send(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, Cause> {
-        if let Some(cause) = &self.lost {
-            return Err(cause.clone());
-        }
         let wanted = parts.iter().map(|part| part.len()).sum::<usize>().min(PORTION_BYTES);
         let mut room = self.room_known() as usize;
         if room < wanted {
@@ -270,7 +259,7 @@ impl Link for SharedMemoryLink {
     fn try_recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Cause> {
         let available = self.available()? as usize;
         if available == 0 {
-            return self.lost.clone().map_or(Ok(0), Err);
+            return Ok(0);
         }
         let mut left = available.min(PORTION_BYTES);
         let start = self.tail;
@@ -292,10 +281,7 @@ impl Link for SharedMemoryLink {
     }
 
     fn is_readable(&mut self) -> Result<bool, Cause> {
-        if self.available()? > 0 {
-            return Ok(true);
-        }
-        self.lost.clone().map_or(Ok(false), Err)
+        Ok(self.available()? > 0)
     }
 
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
@@ -311,18 +297,7 @@ impl Link for SharedMemoryLink {
         self.is_ready(interest)
     }
 
-    fn check(&mut self) {
-        self.lost = match self.lifeline.peek(&mut [0]) {
-            Ok(0) => Some(Cause::Closed),
-            Ok(_) => Some(Cause::corrupt("it wrote to the connection that only shows that it lives")),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => None,
-            Err(error) => Some(error.into()),
-        };
-    }
-
-    fn socket(&self) -> BorrowedFd<'_> {
-        self.lifeline.as_fd()
-    }
+    fn watch<'a>(&'a self, _interest: Interest, _sockets: &mut Watched<'a>) {}
 
     fn transport(&self) -> Transport {
         Transport::SharedMemory
@@ -360,14 +335,12 @@ fn wake(_bell: &AtomicU32) {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::local::local_sockets;
 
     fn pair() -> (SharedMemoryLink, SharedMemoryLink) {
-        let (acceptor, dialer) = local_sockets().unwrap();
         let memory = SharedFile::create().unwrap();
         let same = SharedFile::open(memory.name());
         memory.unlink();
-        (SharedMemoryLink::acceptor(memory, acceptor), SharedMemoryLink::dialer(same.unwrap(), dialer))
+        (SharedMemoryLink::acceptor(memory), SharedMemoryLink::dialer(same.unwrap()))
     }
 
     #[test]

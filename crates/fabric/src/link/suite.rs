@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use super::{Interest, Transport};
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
-use crate::local::local_pair;
+use crate::local::{local_lifelines, local_pair};
 use crate::message::Kind;
+use crate::topology::Topology;
 
 /// Runs a test on every kind of link.
 fn for_each_kind(test: impl Fn(Transport)) {
@@ -24,7 +25,10 @@ fn pair(transport: Transport) -> (Fabric, Fabric) {
 
 fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric, Fabric) {
     let (a, b) = local_pair(transport).unwrap();
-    (Fabric::from_links(0, first, vec![None, Some(a)], 2), Fabric::from_links(1, second, vec![Some(b), None], 2))
+    let (for_a, for_b) = local_lifelines().unwrap();
+    let topology = Topology::one_host(2);
+    let a = Fabric::from_links(0, first, vec![None, Some(a)], vec![None, Some(for_a)], topology.clone());
+    (a, Fabric::from_links(1, second, vec![Some(b), None], vec![Some(for_b), None], topology))
 }
 
 /// Bytes that differ from place to place.
@@ -285,7 +289,9 @@ proptest::proptest! {
     fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 24..200)) {
         for_each_kind(|transport| {
             let (mut stranger, link) = local_pair(transport).unwrap();
-            let mut fabric = Fabric::from_links(1, 1, vec![Some(link), None], 2);
+            let (_stranger, lifeline) = local_lifelines().unwrap();
+            let topology = Topology::one_host(2);
+            let mut fabric = Fabric::from_links(1, 1, vec![Some(link), None], vec![Some(lifeline), None], topology);
             stranger.try_send(&[IoSlice::new(&bytes)]).unwrap();
             let team = crate::Team::of_range(0..2, 1).unwrap();
             let error = fabric.broadcast(&team, 0, &mut Vec::new()).unwrap_err();

@@ -1,10 +1,10 @@
 //! The channel between the coordinator and a rank.
 
-use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::frame::{FrameReader, check_length, write_frame};
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::timed::end_of;
 
@@ -21,7 +21,7 @@ pub struct Control {
 }
 
 impl Control {
-    pub(crate) fn new(stream: TcpStream, whom: Counterpart) -> Self {
+    pub(crate) fn new(stream: Channel, whom: Counterpart) -> Self {
         let stream = Arc::new(stream);
         Self {
             sender: ControlSender { stream: Arc::clone(&stream), whom },
@@ -54,7 +54,7 @@ impl Control {
 /// The sending half of a [`Control`].
 #[derive(Debug)]
 pub struct ControlSender {
-    stream: Arc<TcpStream>,
+    stream: Arc<Channel>,
     whom: Counterpart,
 }
 
@@ -66,7 +66,7 @@ impl ControlSender {
     /// message is too long, which does no harm.
     pub fn send(&mut self, message: &[u8]) -> Result<(), FabricError> {
         check_length("a message", message.len())?;
-        let sent = write_frame(&self.stream, message, end_of(SEND_PATIENCE));
+        let sent = write_frame(&*self.stream, message, end_of(SEND_PATIENCE));
         sent.map_err(|cause| {
             // A frame that was cut off would make the next one unreadable.
             self.close();
@@ -76,15 +76,14 @@ impl ControlSender {
 
     /// Ends the connection at once, both directions. The receiving halves at both sides wake up with an error.
     pub fn close(&self) {
-        // A connection that is already closed is all that this can fail with.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shut();
     }
 }
 
 /// The receiving half of a [`Control`].
 #[derive(Debug)]
 pub struct ControlReceiver {
-    stream: Arc<TcpStream>,
+    stream: Arc<Channel>,
     whom: Counterpart,
     frames: FrameReader,
 }
@@ -96,7 +95,7 @@ impl ControlReceiver {
     /// # Errors
     /// When the other side is gone, or sends what is not a message.
     pub fn recv(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, FabricError> {
-        self.frames.read(&self.stream, end_of(timeout)).map_err(|cause| self.whom.lost(cause))
+        self.frames.read(&*self.stream, end_of(timeout)).map_err(|cause| self.whom.lost(cause))
     }
 }
 

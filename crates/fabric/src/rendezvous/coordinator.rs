@@ -12,6 +12,7 @@ use super::control::{Control, Counterpart};
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::reception::{Reception, Visit};
 use super::wire::{Answer, Go, Introduction, RankAddress, Report, Welcome};
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
 use crate::timed::{end_of, timespec};
@@ -101,7 +102,7 @@ pub struct Rendezvous {
 
 /// A rank that has introduced itself.
 struct Arrival {
-    stream: TcpStream,
+    stream: Channel,
     introduction: Introduction,
     hello: Hello,
 }
@@ -205,11 +206,10 @@ impl Rendezvous {
     fn drop_departed(&mut self, present: &mut Vec<Arrival>) {
         for index in (0..present.len()).rev() {
             // Ranks say nothing before they are welcomed: any sign is one of departure, or against the protocol.
-            let cause = match present[index].stream.peek(&mut [0]) {
-                Ok(0) => Cause::Closed,
-                Ok(_) => Cause::corrupt("it spoke before it was welcomed"),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-                Err(error) => error.into(),
+            let cause = match present[index].stream.has_spoken() {
+                Ok(false) => continue,
+                Ok(true) => Cause::corrupt("it spoke before it was welcomed"),
+                Err(cause) => cause,
             };
             let from = present.remove(index).hello.address;
             self.report(&RendezvousEvent::Dropped {
@@ -263,6 +263,7 @@ impl Rendezvous {
 /// Authenticates a visitor and hears its introduction.
 fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, FabricError> {
     authenticate_acceptor(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
+    let stream = Channel::plain(stream);
     let address = stream.peer_addr().map_err(|error| FabricError::io("a rank vanished", error))?;
     let broken = |cause| FabricError::Handshake { whom: address.to_string(), cause };
     let introduction: Introduction = read_json(&stream, by).map_err(broken)?;

@@ -1,7 +1,6 @@
 //! Length-prefixed frames over a TCP connection: a length (u32, little-endian), then that many bytes.
 
-use std::io::{ErrorKind, Read};
-use std::net::TcpStream;
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use rustix::event::PollFlags;
@@ -9,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Cause, FabricError};
-use crate::timed::{wait_ready, write_all};
+use crate::timed::{Connection, wait_ready, write_all};
 
 /// The longest frame that travels over the rendezvous' connections, in bytes.
 pub const MAX_FRAME: usize = 16 << 20;
@@ -28,7 +27,7 @@ pub(crate) struct FrameReader {
 
 impl FrameReader {
     /// The next frame, or `None` when it is not complete at `by`.
-    pub(crate) fn read(&mut self, mut stream: &TcpStream, by: Instant) -> Result<Option<Vec<u8>>, Cause> {
+    pub(crate) fn read(&mut self, stream: &impl Connection, by: Instant) -> Result<Option<Vec<u8>>, Cause> {
         loop {
             let target = if self.filled < 4 {
                 &mut self.prefix[self.filled..]
@@ -45,7 +44,7 @@ impl FrameReader {
                 self.body.resize(length.min(have + GROWTH_BYTES), 0);
                 &mut self.body[have..]
             };
-            match stream.read(target) {
+            match stream.receive(target) {
                 Ok(0) => return Err(Cause::Closed),
                 Ok(count) => self.filled += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -69,13 +68,13 @@ pub(crate) fn check_length(what: &str, length: usize) -> Result<(), FabricError>
 }
 
 /// Reads one frame, which must come in time.
-pub(crate) fn read_frame(stream: &TcpStream, by: Instant) -> Result<Vec<u8>, Cause> {
+pub(crate) fn read_frame(stream: &impl Connection, by: Instant) -> Result<Vec<u8>, Cause> {
     let started = Instant::now();
     FrameReader::default().read(stream, by)?.ok_or_else(|| Cause::Silent(started.elapsed()))
 }
 
 /// Writes one frame.
-pub(crate) fn write_frame(stream: &TcpStream, body: &[u8], by: Instant) -> Result<(), Cause> {
+pub(crate) fn write_frame(stream: &impl Connection, body: &[u8], by: Instant) -> Result<(), Cause> {
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= MAX_FRAME);
     let length = length.ok_or_else(|| {
         Cause::corrupt(format!("this side wanted to send a frame of {} bytes; {MAX_FRAME} are allowed", body.len()))
@@ -92,13 +91,13 @@ pub(crate) fn write_frame(stream: &TcpStream, body: &[u8], by: Instant) -> Resul
 }
 
 /// Reads one frame of JSON.
-pub(crate) fn read_json<T: DeserializeOwned>(stream: &TcpStream, by: Instant) -> Result<T, Cause> {
+pub(crate) fn read_json<T: DeserializeOwned>(stream: &impl Connection, by: Instant) -> Result<T, Cause> {
     let bytes = read_frame(stream, by)?;
     serde_json::from_slice(&bytes).map_err(|error| Cause::corrupt(format!("a message that cannot be read: {error}")))
 }
 
 /// Writes one frame of JSON.
-pub(crate) fn write_json(stream: &TcpStream, message: &impl Serialize, by: Instant) -> Result<(), Cause> {
+pub(crate) fn write_json(stream: &impl Connection, message: &impl Serialize, by: Instant) -> Result<(), Cause> {
     let bytes = serde_json::to_vec(message).map_err(|error| Cause::corrupt(error.to_string()))?;
     write_frame(stream, &bytes, by)
 }

@@ -5,18 +5,21 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::authentication::{Purpose, Terms, address_of, authenticate_dialer};
+use super::authentication::{Purpose, Terms, authenticate_dialer};
 use super::control::{Control, Counterpart};
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::host::host_identity;
-use super::pairing::{self, Party};
+use super::pairing::{self, Bond, Caller, Party};
 use super::reception::{Reception, prepare};
+use super::stripes::Stripes;
 use super::wire::{Answer, Go, Introduction, Report, Welcome};
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
-use crate::fabric::{Fabric, Links};
-use crate::link::{Link, Transport};
+use crate::fabric::Fabric;
+use crate::link::Transport;
 use crate::secret::Secret;
 use crate::timed::end_of;
+use crate::topology::{Edge, Topology};
 
 /// Pauses between attempts to reach a rendezvous that is not there yet.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
@@ -83,17 +86,16 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let stream = reach(&address, &terms, options.deadline)?;
     let listener = bind_listener(&stream, options.listen)?;
     let lost = |cause| FabricError::CoordinatorLost { cause };
-    let host = host_identity()?;
     let introduction = Introduction {
         rank: options.rank,
-        host: host.clone(),
+        host: host_identity()?,
         listener: listener.local_addr().map_err(|error| FabricError::io("cannot listen for other ranks", error))?,
     };
     write_json(&stream, &introduction, by).map_err(lost)?;
     write_frame(&stream, &options.hello, by).map_err(lost)?;
     let welcome = match read_json(&stream, by).map_err(lost)? {
         Answer::Welcome(welcome) => welcome,
-        Answer::Refused { why } => return Err(FabricError::Refused { whom: address_of(&stream), why }),
+        Answer::Refused { why } => return Err(FabricError::Refused { whom: stream.whom(), why }),
     };
     let job = read_frame(&stream, by).map_err(lost)?;
     let size = welcome.ranks.len();
@@ -111,8 +113,9 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     reported?;
     // A group in which another rank fails never starts.
     let Go = read_json(&stream, by).map_err(lost)?;
-    let neighbours = welcome.ranks.iter().filter(|peer| peer.host == host).count();
-    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links, neighbours);
+    let (links, lifelines) = links.into_iter().map(|bond| bond.map(|it| (it.link, it.lifeline)).unzip()).unzip();
+    let topology = topology(&welcome)?;
+    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links, lifelines, topology);
     fabric.set_deadline(options.wait_deadline);
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank: welcome.rank, size, job, control, fabric })
@@ -130,14 +133,14 @@ fn follows_another(error: &FabricError) -> bool {
 }
 
 /// Reaches the rendezvous, which may start later than this rank, or be too busy with others for a while.
-fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, patience: Duration) -> Result<TcpStream, FabricError> {
+fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, patience: Duration) -> Result<Channel, FabricError> {
     let by = end_of(patience);
     let [mut pause, pause_max] = RETRY_PAUSES;
     loop {
         let attempt = match connect_once(address, by) {
             Ok(stream) => {
                 prepare(&stream)?;
-                authenticate_dialer(&stream, terms, by).map(|()| stream)
+                authenticate_dialer(&stream, terms, by).map(|()| Channel::plain(stream))
             }
             Err(error) => Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error)),
         };
@@ -174,7 +177,7 @@ fn connect_once(address: &impl ToSocketAddrs, by: Instant) -> Result<TcpStream, 
     Err(last)
 }
 
-fn bind_listener(stream: &TcpStream, wanted: Option<IpAddr>) -> Result<TcpListener, FabricError> {
+fn bind_listener(stream: &Channel, wanted: Option<IpAddr>) -> Result<TcpListener, FabricError> {
     let bind = || {
         let address = match wanted {
             Some(address) => address,
@@ -192,43 +195,55 @@ fn bind_listener(stream: &TcpStream, wanted: Option<IpAddr>) -> Result<TcpListen
 fn connect_ranks(
     party: &Party,
     welcome: &Welcome,
-    coordinator: &TcpStream,
+    coordinator: &Channel,
     listener: TcpListener,
     by: Instant,
-) -> Result<Links, FabricError> {
-    let mut links: Links = Vec::with_capacity(welcome.ranks.len());
+) -> Result<Vec<Option<Bond>>, FabricError> {
+    let mut links: Vec<Option<Bond>> = Vec::with_capacity(welcome.ranks.len());
     for (rank, peer) in welcome.ranks[..welcome.rank].iter().enumerate() {
         let address = peer.listener;
-        let patience = by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        let stream = TcpStream::connect_timeout(&address, patience)
-            .map_err(|error| FabricError::io(format!("cannot reach rank {rank} at {address}"), error))?;
-        prepare(&stream)?;
-        links.push(Some(pairing::dial(party, rank, stream, by)?));
+        let connect = |_index| {
+            let patience = by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let stream = TcpStream::connect_timeout(&address, patience)
+                .map_err(|error| FabricError::io(format!("cannot reach rank {rank} at {address}"), error))?;
+            prepare(&stream)?;
+            Ok(stream)
+        };
+        links.push(Some(pairing::dial(party, rank, connect(0)?, &connect, by)?));
     }
     links.push(None);
     links.extend(receive_callers(party, welcome, coordinator, listener, by)?.into_values().map(Some));
     Ok(links)
 }
 
+/// Who reaches whom: all others, as all links are there.
+fn topology(welcome: &Welcome) -> Result<Topology, FabricError> {
+    let size = welcome.ranks.len();
+    let number = |host: &String| welcome.ranks.iter().position(|other| other.host == *host).unwrap_or(size);
+    let hosts = welcome.ranks.iter().map(|rank| number(&rank.host)).collect::<Vec<_>>();
+    let pairs = (0..size).flat_map(|a| (0..a).map(move |b| Edge::new(a, b))).collect::<Vec<_>>();
+    Topology::from_edges(&hosts, &pairs)
+}
+
 /// Lets all higher ranks in.
 fn receive_callers(
     party: &Party,
     welcome: &Welcome,
-    coordinator: &TcpStream,
+    coordinator: &Channel,
     listener: TcpListener,
     by: Instant,
-) -> Result<BTreeMap<usize, Box<dyn Link>>, FabricError> {
+) -> Result<BTreeMap<usize, Bond>, FabricError> {
     let started = Instant::now();
     let callers = {
-        let party = party.clone();
-        move |stream, until: Instant| pairing::answer(&party, stream, until)
+        let (party, stripes) = (party.clone(), Stripes::default());
+        move |stream, until: Instant| pairing::answer(&party, &stripes, stream, until)
     };
     let mut reception = Reception::new(listener, callers)?;
-    let mut came: BTreeMap<usize, Box<dyn Link>> = BTreeMap::new();
+    let mut came: BTreeMap<usize, Bond> = BTreeMap::new();
     while came.len() < welcome.ranks.len() - welcome.rank - 1 {
         // The coordinator says nothing more until all links are up, but it goes away when another rank fails.
-        if let Ok(0) = coordinator.peek(&mut [0]) {
-            return Err(FabricError::CoordinatorLost { cause: Cause::Closed });
+        if let Err(cause) = coordinator.has_spoken() {
+            return Err(FabricError::CoordinatorLost { cause });
         }
         if Instant::now() >= by {
             let missing = (welcome.rank + 1..welcome.ranks.len()).filter(|rank| !came.contains_key(rank));
@@ -239,8 +254,9 @@ fn receive_callers(
         }
         let Some(visit) = reception.next(by.min(end_of(GLANCE)))? else { continue };
         match visit.outcome {
-            Ok((rank, link)) => {
-                if came.insert(rank, link).is_some() {
+            Ok(Caller::Delivered) => {}
+            Ok(Caller::Bonded(rank, bond)) => {
+                if came.insert(rank, bond).is_some() {
                     return Err(FabricError::Invalid(format!("rank {rank} connected twice")));
                 }
             }

@@ -8,8 +8,10 @@ mod host;
 mod join;
 mod pairing;
 mod reception;
+mod stripes;
 mod wire;
 
+pub(crate) use authentication::address_of;
 pub use control::{Control, ControlReceiver, ControlSender};
 pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
 pub use frame::MAX_FRAME;

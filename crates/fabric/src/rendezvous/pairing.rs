@@ -1,15 +1,19 @@
-//! Two ranks agree on what their link is made of, over a TCP connection which then either is the link or watches over
-//! it.
+//! Two ranks agree on what their link is made of, over a TCP connection which then watches over it: their lifeline.
 
 use std::net::TcpStream;
 use std::time::Instant;
 
 use super::authentication::{Purpose, Terms, authenticate_acceptor, authenticate_dialer};
 use super::frame::{read_json, write_json};
+use super::stripes::Stripes;
 use super::wire::{Call, Mapping, Offer, Welcome};
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
 use crate::secret::Secret;
+
+/// The most connections that a TCP link is made of.
+const STRIPES_MAX: usize = 16;
 
 /// What a rank brings to each of its connections.
 #[derive(Clone)]
@@ -55,23 +59,51 @@ impl Party {
     }
 }
 
+/// What two ranks have once they have agreed.
+pub(crate) struct Bond {
+    pub(crate) link: Box<dyn Link>,
+    /// The connection over which they met. It carries none of the link's data.
+    pub(crate) lifeline: Channel,
+}
+
+/// What a caller turned out to want.
+pub(crate) enum Caller {
+    /// To be linked, which it now is.
+    Bonded(usize, Bond),
+    /// To bring one more connection for a link that is being made.
+    Delivered,
+}
+
+/// Opens one more connection to the rank that is being dialled, by its number among them.
+pub(crate) type DialAgain<'a> = dyn Fn(usize) -> Result<TcpStream, FabricError> + 'a;
+
 /// Makes the link to a lower rank, which has been connected to.
-pub(crate) fn dial(party: &Party, to: usize, stream: TcpStream, by: Instant) -> Result<Box<dyn Link>, FabricError> {
+pub(crate) fn dial(
+    party: &Party,
+    to: usize,
+    stream: TcpStream,
+    dial_again: &DialAgain<'_>,
+    by: Instant,
+) -> Result<Bond, FabricError> {
     authenticate_dialer(&stream, &party.terms(), by)?;
+    let lifeline = Channel::plain(stream);
     let lost = |cause| FabricError::PeerLost { rank: to, cause };
-    let call = Call { rank: party.rank, generation: party.generation, transport: party.transport };
-    write_json(&stream, &call, by).map_err(lost)?;
+    let call = Call::Bond { rank: party.rank, to, generation: party.generation, transport: party.transport };
+    write_json(&lifeline, &call, by).map_err(lost)?;
     loop {
-        match read_json(&stream, by).map_err(lost)? {
-            Offer::Tcp => return Ok(Box::new(TcpLink::new(stream))),
+        match read_json(&lifeline, by).map_err(lost)? {
+            Offer::Tcp { ticket, connections } => {
+                let streams = dial_stripes(party, to, &ticket, connections, dial_again, by)?;
+                return Ok(Bond { link: Box::new(TcpLink::new(streams)), lifeline });
+            }
             Offer::SharedMemory { file } => match SharedFile::open(&file) {
                 Ok(memory) => {
-                    write_json(&stream, &Mapping::Mapped, by).map_err(lost)?;
-                    return Ok(Box::new(SharedMemoryLink::dialer(memory, stream)));
+                    write_json(&lifeline, &Mapping::Mapped, by).map_err(lost)?;
+                    return Ok(Bond { link: Box::new(SharedMemoryLink::dialer(memory)), lifeline });
                 }
                 Err(error) => {
                     let why = format!("rank {} cannot map {file}: {error}", party.rank);
-                    write_json(&stream, &Mapping::Failed { why }, by).map_err(lost)?;
+                    write_json(&lifeline, &Mapping::Failed { why }, by).map_err(lost)?;
                 }
             },
             Offer::Refused { why } => return Err(FabricError::Refused { whom: format!("rank {to}"), why }),
@@ -79,45 +111,89 @@ pub(crate) fn dial(party: &Party, to: usize, stream: TcpStream, by: Instant) -> 
     }
 }
 
-/// Makes the link to a higher rank, which has called.
-pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<(usize, Box<dyn Link>), FabricError> {
+/// Opens the connections of a TCP link.
+fn dial_stripes(
+    party: &Party,
+    to: usize,
+    ticket: &str,
+    connections: usize,
+    dial_again: &DialAgain<'_>,
+    by: Instant,
+) -> Result<Vec<TcpStream>, FabricError> {
+    let lost = |cause| FabricError::PeerLost { rank: to, cause };
+    if !(1..=STRIPES_MAX).contains(&connections) {
+        return Err(lost(Cause::corrupt(format!("it asked for {connections} connections"))));
+    }
+    let dial = |index| {
+        let stream = dial_again(index)?;
+        authenticate_dialer(&stream, &party.terms(), by)?;
+        write_json(&stream, &Call::Stripe { ticket: ticket.to_owned(), index }, by).map_err(lost)?;
+        Ok(stream)
+    };
+    (0..connections).map(dial).collect()
+}
+
+/// Hears a caller out: a higher rank that wants a link, or one more connection of a link.
+pub(crate) fn answer(party: &Party, stripes: &Stripes, stream: TcpStream, by: Instant) -> Result<Caller, FabricError> {
     authenticate_acceptor(&stream, &party.terms(), by)?;
     let whom = super::authentication::address_of(&stream);
     let broken = |cause| FabricError::Handshake { whom: whom.clone(), cause };
-    let call: Call = read_json(&stream, by).map_err(broken)?;
-    let rank = call.rank;
-    let lost = |cause| FabricError::PeerLost { rank, cause };
-    let decided = if rank <= party.rank || rank >= party.hosts.len() || call.generation != party.generation {
-        Err(format!("it calls itself rank {rank} of generation {}", call.generation))
-    } else {
-        party.choose(rank, call.transport)
-    };
-    let refused = match decided {
-        Ok((Transport::SharedMemory, tcp_will_do)) => match offer_memory(&stream, by).map_err(lost)? {
-            Ok(memory) => return Ok((rank, Box::new(SharedMemoryLink::acceptor(memory, stream)))),
-            Err(why) if tcp_will_do => {
-                tracing::warn!("ranks {} and {rank} use TCP, as they cannot share memory: {why}", party.rank);
-                None
-            }
-            Err(why) => Some(why),
-        },
-        Ok(_) => None,
-        Err(why) => Some(why),
-    };
-    match refused {
-        None => {
-            write_json(&stream, &Offer::Tcp, by).map_err(lost)?;
-            Ok((rank, Box::new(TcpLink::new(stream))))
+    match read_json(&stream, by).map_err(broken)? {
+        Call::Stripe { ticket, index } => {
+            stripes.deliver(&ticket, index, stream).map_err(broken)?;
+            Ok(Caller::Delivered)
         }
-        Some(why) => {
-            write_json(&stream, &Offer::Refused { why: why.clone() }, by).map_err(lost)?;
-            Err(FabricError::Refused { whom, why })
+        Call::Bond { rank, to, generation, transport } => {
+            let lifeline = Channel::plain(stream);
+            let known = rank > party.rank && rank < party.hosts.len();
+            let decided = if known && to == party.rank && generation == party.generation {
+                party.choose(rank, transport)
+            } else {
+                Err(format!("rank {rank} of generation {generation} has no business with rank {}", party.rank))
+            };
+            match decided.and_then(|choice| agree(party, stripes, rank, choice, &lifeline, by)) {
+                Ok(link) => Ok(Caller::Bonded(rank, Bond { link: link?, lifeline })),
+                Err(why) => {
+                    let refusal = Offer::Refused { why: why.clone() };
+                    write_json(&lifeline, &refusal, by).map_err(broken)?;
+                    Err(FabricError::Refused { whom, why })
+                }
+            }
         }
     }
 }
 
+/// Makes a link of the chosen kind with a rank that has called. The outer error is a reason to refuse it.
+fn agree(
+    party: &Party,
+    stripes: &Stripes,
+    rank: usize,
+    (transport, tcp_will_do): (Transport, bool),
+    lifeline: &Channel,
+    by: Instant,
+) -> Result<Result<Box<dyn Link>, FabricError>, String> {
+    let lost = |cause| FabricError::PeerLost { rank, cause };
+    if transport == Transport::SharedMemory {
+        match offer_memory(lifeline, by) {
+            Err(cause) => return Ok(Err(lost(cause))),
+            Ok(Ok(memory)) => return Ok(Ok(Box::new(SharedMemoryLink::acceptor(memory)))),
+            Ok(Err(why)) if tcp_will_do => {
+                tracing::warn!("ranks {} and {rank} use TCP, as they cannot share memory: {why}", party.rank);
+            }
+            Ok(Err(why)) => return Err(why),
+        }
+    }
+    let offer = || {
+        let expectation = stripes.expect(1)?;
+        let offer = Offer::Tcp { ticket: expectation.ticket.clone(), connections: 1 };
+        write_json(lifeline, &offer, by).map_err(lost)?;
+        expectation.wait(by).map_err(lost)
+    };
+    Ok(offer().map(|streams| Box::new(TcpLink::new(streams)) as Box<dyn Link>))
+}
+
 /// Creates a file and has the other rank map it. The inner error says why that did not work out.
-fn offer_memory(stream: &TcpStream, by: Instant) -> Result<Result<SharedFile, String>, Cause> {
+fn offer_memory(stream: &Channel, by: Instant) -> Result<Result<SharedFile, String>, Cause> {
     let memory = match SharedFile::create() {
         Ok(memory) => memory,
         Err(error) => return Ok(Err(format!("cannot create shared memory: {error}"))),

@@ -60,17 +60,21 @@ pub(crate) enum Report {
 
 /// The rank that dials to the rank that accepts, first.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Call {
-    pub(crate) rank: usize,
-    pub(crate) generation: u32,
-    pub(crate) transport: Transport,
+pub(crate) enum Call {
+    /// Wants a link.
+    Bond { rank: usize, to: usize, generation: u32, transport: Transport },
+    /// Brings a connection that the accepting rank has asked for.
+    Stripe { ticket: String, index: usize },
 }
 
 /// The accepting rank's decision.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Offer {
-    /// Use this very connection.
-    Tcp,
+    /// Open this many more connections, and bring the ticket along with each.
+    Tcp {
+        ticket: String,
+        connections: usize,
+    },
     /// Map this file.
     SharedMemory {
         file: String,
