@@ -49,6 +49,7 @@ mod link;
 mod liveness;
 mod local;
 mod message;
+mod probe;
 mod rendezvous;
 mod secret;
 mod team;
@@ -61,6 +62,7 @@ pub use fabric::Fabric;
 pub use link::{Interest, Link, LinkCounters, Transport, Watched};
 pub use local::local_group;
 pub use message::{Kind, MAX_MESSAGE};
+pub use probe::{LinkMeasurement, ProbeOptions, Warning, WarningKind, diagnose};
 pub use rendezvous::{
     Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Observer, Rendezvous,
     RendezvousEvent, RendezvousOptions, Stopper, join,

@@ -2,7 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod group;
 mod interrupt;
+mod job;
+mod measure;
 mod models;
 mod options;
 mod progress;
@@ -31,6 +34,7 @@ enum Command {
     Chat(commands::chat::Arguments),
     Serve(commands::serve::Arguments),
     Bench(commands::bench::Arguments),
+    Link(commands::link::Arguments),
     Perplexity(commands::perplexity::Arguments),
     Tokenize(commands::tokenize::Arguments),
     Inspect(commands::inspect::Arguments),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Chat(arguments) => commands::chat::run(&arguments),
         Command::Serve(arguments) => commands::serve::run(&arguments),
         Command::Bench(arguments) => commands::bench::run(&arguments),
+        Command::Link(arguments) => commands::link::run(&arguments),
         Command::Perplexity(arguments) => commands::perplexity::run(&arguments),
         Command::Tokenize(arguments) => commands::tokenize::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),

@@ -3,22 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use engine::ranks::{Front, Job, Layout, model_bytes};
 use engine::{Engine, Limits, ModelInfo};
-use fabric::{Rendezvous, RendezvousOptions, Secret};
 use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
 use store::LocalModel;
 
+use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
+use crate::job::RankJob;
 use crate::models;
 use crate::options::{CacheType, LayoutOptions, ModelOptions};
 use crate::ranks::Children;
 
-/// How long the ranks of this machine may take to find each other.
-const GATHER_LOCAL: Duration = Duration::from_secs(30);
-/// How long a person may take to start ranks on other machines.
-const GATHER_REMOTE: Duration = Duration::from_secs(600);
 /// How long shards may take to load.
 const LOAD: Duration = Duration::from_secs(1800);
 /// Contexts longer than this have to be asked for: their KV cache takes much memory once it fills.
@@ -53,22 +50,10 @@ impl Session {
         let started = Instant::now();
         let blueprint = Blueprint::from_gguf(file)?;
         let layout = choose_layout(options, &blueprint)?;
-        let local_ranks = (layout.ranks().checked_sub(options.remote.remote_ranks))
-            .with_context(|| format!("--remote-ranks asks for more than the {} ranks there are", layout.ranks()))?;
+        let local_ranks = local_ranks(layout.ranks(), &options.remote)?;
         let threads = threads_per_rank(options, local_ranks)?;
         let context = context_size(options, &blueprint)?;
-        let secret = secret(options)?;
-        let rendezvous_options = RendezvousOptions {
-            deadline: if options.remote.remote_ranks > 0 { GATHER_REMOTE } else { GATHER_LOCAL },
-            ..RendezvousOptions::default()
-        };
-        let address = options.remote.rendezvous.as_str();
-        let mut rendezvous = Rendezvous::listen(address, &secret, layout.ranks(), rendezvous_options)
-            .with_context(|| format!("cannot wait for ranks at {address}"))?;
-        let mut children = Children::spawn(local_ranks, rendezvous.address(), &secret, options.transport)?;
-        if options.remote.remote_ranks > 0 {
-            announce(options, &rendezvous);
-        }
+        let gathering = Gathering::start(layout.ranks(), &options.remote, options.transport)?;
         // Reading the vocabulary takes time of its own, during which the ranks load.
         let tokenizer = Tokenizer::from_gguf(file)?;
         let job = Job {
@@ -83,15 +68,7 @@ impl Session {
             end_tokens: end_tokens(&tokenizer),
             kv_f32: options.cache_type == CacheType::F32,
         };
-        let job = serde_json::to_vec(&job)?;
-        let stopper = rendezvous.stopper();
-        let gather = || rendezvous.gather(|_, _| job.clone());
-        let (gathered, ended) = children.watch_during(|| stopper.stop(), gather);
-        let controls = match (gathered, ended) {
-            (Ok(controls), _) => controls,
-            (Err(_), Some(ended)) => bail!("{ended}; its own message stands above"),
-            (Err(error), None) => return Err(anyhow!(error).context("the ranks did not come together")),
-        };
+        let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
         let (front, _) = Front::start(controls, LOAD)?;
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
@@ -131,26 +108,6 @@ fn context_size(options: &LayoutOptions, blueprint: &Blueprint) -> anyhow::Resul
         Some(context) => Ok(context),
         None => Ok(blueprint.context.min(DEFAULT_CONTEXT_MAX)),
     }
-}
-
-/// The secret of the group: a fresh one, unless ranks on other machines need to know it.
-fn secret(options: &LayoutOptions) -> anyhow::Result<Secret> {
-    let Some(path) = &options.remote.secret_file else { return Ok(Secret::random()?) };
-    if path.exists() {
-        return Ok(Secret::from_file(path)?);
-    }
-    let secret = Secret::random()?;
-    secret.write_to_file(path)?;
-    eprintln!("made a secret in {}: copy it to the other machines", path.display());
-    Ok(secret)
-}
-
-fn announce(options: &LayoutOptions, rendezvous: &Rendezvous) {
-    let file = options.remote.secret_file.as_deref().unwrap_or(std::path::Path::new("FILE")).display();
-    let address = rendezvous.address();
-    let count = options.remote.remote_ranks;
-    eprintln!("waiting for {count} ranks; on each of the other machines run");
-    eprintln!("  ropewalk rank --rendezvous {address} --secret-file {file}");
 }
 
 /// The ids of the tokens that end a generation.

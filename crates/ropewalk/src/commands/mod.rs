@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod chat;
 pub(crate) mod demo;
 pub(crate) mod inspect;
+pub(crate) mod link;
 pub(crate) mod perplexity;
 pub(crate) mod rank;
 pub(crate) mod run;

@@ -7,9 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use engine::ranks::{Job, decline, model_bytes, run_rank};
-use fabric::{JoinOptions, Secret, join};
+use fabric::{JoinOptions, Joined, Secret, join};
 use model::Gguf;
 
+use crate::job::RankJob;
+use crate::measure::{measure_collectives, measure_links};
 use crate::models;
 use crate::options::{MODEL_HELP, TransportOption};
 
@@ -66,8 +68,17 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let joined = join(arguments.rendezvous.as_str(), &secret, &options)
         .with_context(|| format!("cannot join the group at {}", arguments.rendezvous))?;
-    let job: Job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
+    let job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
     let rank = joined.rank;
+    match job {
+        RankJob::Model(job) => run_model(arguments, joined, job),
+        RankJob::Collectives(job) => measure_collectives(joined, &job),
+        RankJob::Links(job) => measure_links(joined, &job),
+    }
+    .with_context(|| format!("rank {rank}"))
+}
+
+fn run_model(arguments: &Arguments, joined: Joined, job: Job) -> anyhow::Result<()> {
     let path = match model_path(arguments, &job) {
         Ok(path) => path,
         Err(error) => {
@@ -75,7 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             return Err(error);
         }
     };
-    run_rank(joined, job, &path).with_context(|| format!("rank {rank}"))
+    Ok(run_rank(joined, job, &path)?)
 }
 
 fn secret_from_stdin() -> anyhow::Result<Secret> {

@@ -1,11 +1,13 @@
 //! `ropewalk bench`: prefill and decode speed.
 
+mod collectives;
+
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, Subcommand};
 use engine::{Completion, FinishReason, Request};
 use serde::Serialize;
 
-use super::{decode_rate, generate, prefill_rate, print_json};
+use crate::commands::{decode_rate, generate, prefill_rate, print_json};
 use crate::interrupt::Interrupted;
 use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
@@ -14,15 +16,23 @@ use crate::table;
 /// Measure prefill and decode speed
 ///
 /// Each row is one pair of lengths. A prompt of random tokens is evaluated, then tokens are generated after it, so
-/// decode is measured at the depth of the prompt; --depth measures it at other depths instead.
+/// decode is measured at the depth of the prompt; --depth measures it at other depths instead. `bench collectives`
+/// measures the links between ranks.
 #[derive(Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:
   ropewalk bench smollm2
   ropewalk bench smollm2 --prompt 128,512 --gen 64 --threads 2 --repetitions 5
-  ropewalk bench smollm2 --depth 0,512 --ranks 2 --json")]
+  ropewalk bench smollm2 --depth 0,512 --ranks 2 --json
+  ropewalk bench collectives --ranks 2 --transport tcp"
+)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     #[command(flatten)]
-    model: ModelOptions,
+    model: Option<ModelOptions>,
     /// Tokens of the prompt; several values give several rows
     #[arg(long, short = 'p', value_name = "TOKENS", value_delimiter = ',', default_value = "512")]
     prompt: Vec<usize>,
@@ -40,6 +50,12 @@ pub(crate) struct Arguments {
     json: bool,
     #[command(flatten)]
     layout: LayoutOptions,
+}
+
+/// What else can be measured.
+#[derive(Subcommand)]
+enum Other {
+    Collectives(collectives::Arguments),
 }
 
 /// One line of the result.
@@ -84,10 +100,16 @@ impl Spread {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    if let Some(Other::Collectives(arguments)) = &arguments.other {
+        return collectives::run(arguments);
+    }
     if arguments.repetitions == 0 || arguments.prompt.contains(&0) {
         bail!("--repetitions and --prompt must be at least 1");
     }
-    let session = Session::start(&arguments.model, &arguments.layout)?;
+    let Some(model) = &arguments.model else {
+        bail!("name a MODEL to measure, such as smollm2, or measure links with `ropewalk bench collectives`");
+    };
+    let session = Session::start(model, &arguments.layout)?;
     check_lengths(arguments, session.engine.model().context)?;
     let mut rows = Vec::new();
     for &prompt in &arguments.prompt {
