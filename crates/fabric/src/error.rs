@@ -20,6 +20,14 @@ pub enum FabricError {
         /// How the loss was noticed.
         cause: Cause,
     },
+    /// The other ranks take this one for lost, and go on without it.
+    #[error("the other ranks have given up rank {rank}, which is this one: {cause}; it can only join another group")]
+    Excluded {
+        /// This rank.
+        rank: usize,
+        /// What the others have noticed.
+        cause: Cause,
+    },
     /// The command that started the ranks is gone, as seen by a rank.
     #[error("lost the coordinator: {cause}; this rank has no one to work for and should end")]
     CoordinatorLost {
@@ -28,13 +36,15 @@ pub enum FabricError {
     },
     /// Two ranks disagree about the operation that they are in.
     #[error(
-        "rank {rank} is in another operation: here {ours}, there {theirs}; the ranks must call the same operations in \
-         the same order with the same sizes"
+        "rank {rank} is in another operation than rank {seen_by}: there {theirs}, here {ours}; the ranks must call the \
+         same operations in the same order with the same sizes"
     )]
     Mismatch {
         /// The rank that disagrees.
         rank: usize,
-        /// The message that this rank expected.
+        /// The rank that noticed.
+        seen_by: usize,
+        /// The message that it expected.
         ours: View,
         /// The message that came.
         theirs: View,

@@ -7,7 +7,6 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::time::Duration;
 
-use crate::channel::Channel;
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
 use crate::layout::{Layout, PIECES};
@@ -26,9 +25,7 @@ const TURN_BYTES: usize = 64 << 10;
 /// A link with the state of the message that is on it in each direction.
 pub(crate) struct Peer {
     link: Box<dyn Link>,
-    /// At its end when the other process is.
-    lifeline: Option<Channel>,
-    /// What the lifeline has shown. What came before the end is received before it is an error.
+    /// Whether the other side is known to have left. What came before that is received before it is an error.
     lost: Option<Cause>,
     /// Messages sent so far.
     sent: u64,
@@ -81,18 +78,9 @@ impl Memory<'_> {
 }
 
 impl Peer {
-    pub(crate) fn new(link: Box<dyn Link>, lifeline: Option<Channel>) -> Self {
+    pub(crate) fn new(link: Box<dyn Link>) -> Self {
         let expected = View { generation: 0, operation: 0, kind: None, length: None };
-        Self {
-            link,
-            lifeline,
-            lost: None,
-            sent: 0,
-            received: 0,
-            outgoing: Message::NONE,
-            incoming: Message::NONE,
-            expected,
-        }
+        Self { link, lost: None, sent: 0, received: 0, outgoing: Message::NONE, incoming: Message::NONE, expected }
     }
 
     pub(crate) fn transport(&self) -> Transport {
@@ -101,15 +89,6 @@ impl Peer {
 
     pub(crate) fn counters(&self) -> LinkCounters {
         self.link.counters()
-    }
-
-    /// Looks whether the other side is still there.
-    fn check(&mut self) {
-        self.lost = match self.lifeline.as_ref().map(Channel::has_spoken) {
-            None | Some(Ok(false)) => None,
-            Some(Ok(true)) => Some(Cause::corrupt("it wrote to the connection that only shows that it lives")),
-            Some(Err(cause)) => Some(cause),
-        };
     }
 
     fn still_there(&self) -> Result<(), Cause> {
@@ -151,7 +130,7 @@ impl Peer {
     ///
     /// Header and body are received in one go. A body whose header then turns out to be wrong leaves the caller's
     /// buffer in disorder, along with an error.
-    fn pull(&mut self, target: &mut [u8], rank: usize) -> Result<bool, FabricError> {
+    fn pull(&mut self, target: &mut [u8], rank: usize, own: usize) -> Result<bool, FabricError> {
         let before = self.incoming.done;
         while self.incoming.is_open() && self.incoming.done - before < TURN_BYTES {
             let Message { header, layout, done, .. } = &mut self.incoming;
@@ -171,7 +150,7 @@ impl Peer {
             }
             *done += taken;
             if !had_header && *done >= HEADER_BYTES {
-                self.verify(rank)?;
+                self.verify(rank, own)?;
             }
         }
         let moved = self.incoming.done > before;
@@ -181,10 +160,10 @@ impl Peer {
         Ok(moved)
     }
 
-    fn verify(&self, rank: usize) -> Result<(), FabricError> {
+    fn verify(&self, rank: usize, own: usize) -> Result<(), FabricError> {
         let (ours, theirs) = (self.expected, decode(&self.incoming.header));
         let fits = View { length: ours.length.and(theirs.length), ..theirs } == ours;
-        if fits { Ok(()) } else { Err(FabricError::Mismatch { rank, ours, theirs }) }
+        if fits { Ok(()) } else { Err(FabricError::Mismatch { rank, seen_by: own, ours, theirs }) }
     }
 }
 
@@ -266,13 +245,22 @@ impl Fabric {
                     let interest = Interest { receive: true, send: false };
                     peer.still_there().map_err(lost)?;
                     if !peer.link.rest(interest, at_most.min(CHECK_INTERVAL)).map_err(lost)? {
-                        peer.check();
+                        self.check(from);
                     }
                 }
                 Advice::GiveUp(_) => return Ok(false),
             }
         }
         Ok(true)
+    }
+
+    /// Looks whether a rank has left, which its link need not show.
+    fn check(&mut self, rank: usize) {
+        if self.health.has_left(rank)
+            && let Some(peer) = &mut self.peers[rank]
+        {
+            peer.lost = Some(Cause::Left);
+        }
     }
 
     /// Works until everything posted is done. An error breaks the fabric.
@@ -324,7 +312,7 @@ impl Fabric {
                 moved |= peer.push(memory.source()).map_err(|cause| FabricError::PeerLost { rank, cause })?;
             }
             if peer.incoming.is_open() {
-                moved |= peer.pull(memory.target(), rank)?;
+                moved |= peer.pull(memory.target(), rank, self.rank)?;
             }
             open |= peer.is_open();
         }
@@ -366,7 +354,7 @@ impl Fabric {
             }
         };
         if !woken {
-            self.peers.iter_mut().flatten().filter(|peer| peer.is_open()).for_each(Peer::check);
+            (0..self.peers.len()).for_each(|rank| self.check(rank));
         }
         Ok(())
     }

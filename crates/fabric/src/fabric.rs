@@ -8,7 +8,7 @@ use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::exchange::Peer;
 use crate::link::{Link, LinkCounters, Transport};
-use crate::liveness::Health;
+use crate::liveness::{Health, Monitor, Timing};
 use crate::topology::Topology;
 use crate::wait::Patience;
 
@@ -25,6 +25,8 @@ pub(crate) type Lifelines = Vec<Option<Channel>>;
 pub struct Fabric {
     pub(crate) rank: usize,
     pub(crate) generation: u32,
+    /// Before the links, so that the others have heard the goodbye when they find their links broken.
+    _monitor: Option<Monitor>,
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
     topology: Topology,
@@ -38,23 +40,51 @@ pub struct Fabric {
 impl Fabric {
     /// The fabric of a group of one rank, which has no links. Its collectives return at once.
     pub fn solo() -> Self {
-        Self::from_links(0, 1, vec![None], vec![None], Topology::one_host(1))
+        let health = Arc::new(Health::new(0, 1));
+        Self::with_health(0, 1, vec![None], health, None, Topology::one_host(1))
     }
 
     /// A fabric of links that exist already; `links` and `lifelines` are by rank, with nothing at the place of `rank`.
+    /// A rank that is silent for `liveness_deadline` is lost.
+    ///
+    /// # Errors
+    /// When the system has no thread left to keep the lifelines.
     pub(crate) fn from_links(
         rank: usize,
         generation: u32,
         links: Links,
         lifelines: Lifelines,
         topology: Topology,
+        liveness_deadline: Duration,
+    ) -> Result<Self, FabricError> {
+        let health = Arc::new(Health::new(rank, links.len()));
+        let hops: Vec<usize> = (0..links.len()).map(|other| topology.hops(rank, other)).collect();
+        let monitor = Monitor::start(&health, generation, lifelines, &hops, Timing::new(liveness_deadline))?;
+        Ok(Self::with_health(rank, generation, links, health, Some(monitor), topology))
+    }
+
+    fn with_health(
+        rank: usize,
+        generation: u32,
+        links: Links,
+        health: Arc<Health>,
+        monitor: Option<Monitor>,
+        topology: Topology,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let health = Arc::new(Health::new(rank, links.len()));
-        let peers = links.into_iter().zip(lifelines);
-        let peers = peers.map(|(link, lifeline)| link.map(|link| Peer::new(link, lifeline))).collect();
+        let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
         let patience = Patience::new(topology.neighbours(rank) > cores);
-        Self { rank, generation, peers, topology, patience, health, broken: None, scratch: Vec::new() }
+        Self {
+            rank,
+            generation,
+            _monitor: monitor,
+            peers,
+            topology,
+            patience,
+            health,
+            broken: None,
+            scratch: Vec::new(),
+        }
     }
 
     /// This rank's number.

@@ -6,6 +6,7 @@ use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::fabric::{Fabric, Lifelines, Links};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
+use crate::liveness::LIVENESS_DEADLINE;
 use crate::rendezvous::prepare;
 use crate::topology::Topology;
 
@@ -34,11 +35,10 @@ pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, Fab
         lifelines.push(None);
         rows.push((links, lifelines));
     }
-    let fabrics = rows
-        .into_iter()
-        .enumerate()
-        .map(|(rank, (links, lifelines))| Fabric::from_links(rank, 1, links, lifelines, Topology::one_host(size)));
-    Ok(fabrics.collect())
+    let fabrics = rows.into_iter().enumerate().map(|(rank, (links, lifelines))| {
+        Fabric::from_links(rank, 1, links, lifelines, Topology::one_host(size), LIVENESS_DEADLINE)
+    });
+    fabrics.collect()
 }
 
 /// A link between two threads of this process.

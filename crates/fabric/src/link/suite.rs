@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::{Interest, Transport};
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
+use crate::liveness::LIVENESS_DEADLINE;
 use crate::local::{local_lifelines, local_pair};
 use crate::message::Kind;
 use crate::topology::Topology;
@@ -27,8 +28,16 @@ fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric
     let (a, b) = local_pair(transport).unwrap();
     let (for_a, for_b) = local_lifelines().unwrap();
     let topology = Topology::one_host(2);
-    let a = Fabric::from_links(0, first, vec![None, Some(a)], vec![None, Some(for_a)], topology.clone());
-    (a, Fabric::from_links(1, second, vec![Some(b), None], vec![Some(for_b), None], topology))
+    let fabric = |rank, links, lifelines| {
+        Fabric::from_links(rank, 1, links, lifelines, topology.clone(), LIVENESS_DEADLINE).unwrap()
+    };
+    let mut fabrics = (
+        fabric(0, vec![None, Some(a)], vec![None, Some(for_a)]),
+        fabric(1, vec![Some(b), None], vec![Some(for_b), None]),
+    );
+    // The lifelines stay those of one generation: what is tested is what data does.
+    (fabrics.0.generation, fabrics.1.generation) = (first, second);
+    fabrics
 }
 
 /// Bytes that differ from place to place.
@@ -192,7 +201,7 @@ fn last_words_are_heard() {
         let mut heard = vec![0; words.len()];
         a.recv(1, &mut heard).unwrap();
         assert_eq!(heard, words);
-        assert!(matches!(a.recv(1, &mut heard), Err(FabricError::PeerLost { rank: 1, cause: Cause::Closed })));
+        assert!(matches!(a.recv(1, &mut heard), Err(FabricError::PeerLost { rank: 1, cause: Cause::Left })));
     });
 }
 
@@ -239,7 +248,7 @@ fn large_exchanges_do_not_block_each_other() {
 
 /// The view of this side and of rank 0.
 fn mismatch(error: FabricError) -> (View, View) {
-    let FabricError::Mismatch { rank: 0, ours, theirs } = error else { panic!("{error}") };
+    let FabricError::Mismatch { rank: 0, ours, theirs, .. } = error else { panic!("{error}") };
     (ours, theirs)
 }
 
@@ -291,7 +300,8 @@ proptest::proptest! {
             let (mut stranger, link) = local_pair(transport).unwrap();
             let (_stranger, lifeline) = local_lifelines().unwrap();
             let topology = Topology::one_host(2);
-            let mut fabric = Fabric::from_links(1, 1, vec![Some(link), None], vec![Some(lifeline), None], topology);
+            let (links, lifelines) = (vec![Some(link), None], vec![Some(lifeline), None]);
+            let mut fabric = Fabric::from_links(1, 1, links, lifelines, topology, LIVENESS_DEADLINE).unwrap();
             stranger.try_send(&[IoSlice::new(&bytes)]).unwrap();
             let team = crate::Team::of_range(0..2, 1).unwrap();
             let error = fabric.broadcast(&team, 0, &mut Vec::new()).unwrap_err();

@@ -106,13 +106,12 @@ struct Fields {
     ranks: [u32; 2],
     cause: u8,
     micros: u64,
-    views: [u8; 2 * HEADER_BYTES],
+    views: [[u8; HEADER_BYTES]; 2],
     text: String,
 }
 
 impl Fields {
     fn set_cause(&mut self, cause: &Cause) {
-        let micros = |time: &Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         match cause {
             Cause::Closed => self.cause = 1,
             Cause::Silent(after) => (self.cause, self.micros) = (2, micros(after)),
@@ -140,8 +139,9 @@ impl Fields {
 fn encode(generation: u32, sequence: u64, statement: &Statement) -> [u8; FRAME_BYTES] {
     let mut fields = Fields::default();
     let says = match statement {
-        Statement::Alive { waiting_for } => {
+        Statement::Alive { waiting_for, interval } => {
             fields.ranks[0] = number(*waiting_for);
+            fields.micros = micros(interval);
             HEARTBEAT
         }
         Statement::Accusation { accuser, culprit, cause } => {
@@ -156,8 +156,7 @@ fn encode(generation: u32, sequence: u64, statement: &Statement) -> [u8; FRAME_B
         }
         Statement::Verdict(Trouble::Mismatch { rank, seen_by, ours, theirs }) => {
             fields.ranks = [number(Some(*rank)), number(Some(*seen_by))];
-            fields.views[..HEADER_BYTES].copy_from_slice(&encode_view(ours));
-            fields.views[HEADER_BYTES..].copy_from_slice(&encode_view(theirs));
+            fields.views = [encode_view(ours), encode_view(theirs)];
             MISMATCH
         }
         Statement::Goodbye => GOODBYE,
@@ -178,7 +177,7 @@ fn write_fields(generation: u32, sequence: u64, says: u8, fields: &Fields) -> [u
     bytes[20..24].copy_from_slice(&fields.ranks[0].to_le_bytes());
     bytes[24..28].copy_from_slice(&fields.ranks[1].to_le_bytes());
     bytes[28..36].copy_from_slice(&fields.micros.to_le_bytes());
-    bytes[VIEWS_AT..TEXT_AT].copy_from_slice(&fields.views);
+    bytes[VIEWS_AT..TEXT_AT].copy_from_slice(fields.views.as_flattened());
     bytes[TEXT_AT..TEXT_AT + text.len()].copy_from_slice(text);
     bytes
 }
@@ -199,23 +198,27 @@ fn decode(bytes: &[u8; FRAME_BYTES]) -> Result<(u32, u64, Statement), Cause> {
         text: String::from_utf8_lossy(text).into_owned(),
         ..Fields::default()
     };
-    fields.views.copy_from_slice(&bytes[VIEWS_AT..TEXT_AT]);
+    fields.views.as_flattened_mut().copy_from_slice(&bytes[VIEWS_AT..TEXT_AT]);
     let rank = |at: usize| fields.ranks[at] as usize;
     let statement = match bytes[16] {
-        HEARTBEAT => Statement::Alive { waiting_for: (fields.ranks[0] != NOBODY).then(|| rank(0)) },
+        HEARTBEAT => Statement::Alive {
+            waiting_for: (fields.ranks[0] != NOBODY).then(|| rank(0)),
+            interval: Duration::from_micros(fields.micros),
+        },
         ACCUSATION => Statement::Accusation { accuser: rank(1), culprit: rank(0), cause: fields.cause()? },
         LOST => Statement::Verdict(Trouble::Lost { rank: rank(0), cause: fields.cause()? }),
         MISMATCH => {
-            let mut views = [[0; HEADER_BYTES]; 2];
-            views[0].copy_from_slice(&fields.views[..HEADER_BYTES]);
-            views[1].copy_from_slice(&fields.views[HEADER_BYTES..]);
-            let [ours, theirs] = views.map(|view| decode_view(&view));
+            let [ours, theirs] = fields.views.map(|view| decode_view(&view));
             Statement::Verdict(Trouble::Mismatch { rank: rank(0), seen_by: rank(1), ours, theirs })
         }
         GOODBYE => Statement::Goodbye,
         other => return Err(Cause::corrupt(format!("a sign of life of kind {other}"))),
     };
     Ok((u32_at(4), u64_at(8), statement))
+}
+
+fn micros(time: &Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn number(rank: Option<usize>) -> u32 {
@@ -253,9 +256,14 @@ mod tests {
     fn statement() -> impl Strategy<Value = Statement> {
         let view = |operation| View { generation: 7, operation, kind: Some(Kind::Barrier), length: None };
         prop_oneof![
-            proptest::option::of(0usize..8).prop_map(|waiting_for| Statement::Alive { waiting_for }),
-            (0usize..8, 0usize..8, cause())
-                .prop_map(|(accuser, culprit, cause)| Statement::Accusation { accuser, culprit, cause }),
+            (proptest::option::of(0usize..8), 0u64..1 << 40).prop_map(|(waiting_for, micros)| {
+                Statement::Alive { waiting_for, interval: Duration::from_micros(micros) }
+            }),
+            (0usize..8, 0usize..8, cause()).prop_map(|(accuser, culprit, cause)| Statement::Accusation {
+                accuser,
+                culprit,
+                cause
+            }),
             (0usize..8, cause()).prop_map(|(rank, cause)| Statement::Verdict(Trouble::Lost { rank, cause })),
             (0usize..8, 0usize..8, any::<u64>()).prop_map(move |(rank, seen_by, operation)| {
                 let (ours, theirs) = (view(operation), View { length: Some(operation), ..view(0) });
@@ -319,7 +327,7 @@ mod tests {
     fn a_deaf_side_takes_no_memory() {
         let mut codec = Codec::new(1, 2);
         for _ in 0..10_000 {
-            codec.queue(&Statement::Alive { waiting_for: None });
+            codec.queue(&Statement::Alive { waiting_for: None, interval: Duration::ZERO });
             codec.queue(&Statement::Verdict(Trouble::Lost { rank: 1, cause: Cause::Closed }));
         }
         assert!(codec.outgoing().len() <= QUEUE_MAX * FRAME_BYTES);

@@ -1,7 +1,7 @@
 //! What the data path and the liveness monitor of one rank tell each other.
 
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -45,6 +45,8 @@ struct State {
     notes: VecDeque<Note>,
     /// Wakes the monitor up, while there is one.
     bell: Option<UnixStream>,
+    /// Whether the monitor is to say goodbye and end.
+    closing: bool,
 }
 
 /// What the data path has to say to the monitor.
@@ -68,6 +70,11 @@ impl Health {
             state: Mutex::default(),
             changed: Condvar::new(),
         }
+    }
+
+    /// The rank whose view this is.
+    pub(super) fn rank(&self) -> usize {
+        self.rank
     }
 
     /// Whether the group cannot go on. Costs next to nothing.
@@ -167,6 +174,41 @@ impl Health {
         drop(state);
         self.changed.notify_all();
         error
+    }
+
+    /// Enters a monitor into service. Returns what is readable when there is something for it.
+    pub(super) fn install_bell(&self) -> io::Result<UnixStream> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
+        self.lock().bell = Some(ours);
+        Ok(theirs)
+    }
+
+    /// What the data path has noted since the last call, and whether the monitor is to end.
+    pub(super) fn take_notes(&self) -> (VecDeque<Note>, bool) {
+        let mut state = self.lock();
+        (std::mem::take(&mut state.notes), state.closing)
+    }
+
+    /// Lets the monitor end, and what the data path finds after it count at once.
+    pub(super) fn close(&self) {
+        let mut state = self.lock();
+        state.closing = true;
+        // The other end becomes readable.
+        state.bell = None;
+    }
+
+    /// Whom the data path waits for.
+    pub(super) fn waiting_for(&self) -> Option<usize> {
+        let rank = self.waiting_for.load(Ordering::Relaxed);
+        (rank != NOBODY).then_some(rank as usize)
+    }
+
+    /// What the monitor knows of a rank.
+    pub(super) fn publish(&self, rank: usize, waiting_for: Option<usize>, left: bool) {
+        self.others[rank].waiting_for.store(encode(waiting_for), Ordering::Relaxed);
+        self.others[rank].left.store(left, Ordering::Release);
     }
 
     fn await_verdict(&self) -> Option<FabricError> {

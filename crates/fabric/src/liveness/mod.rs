@@ -14,12 +14,17 @@ mod health;
 mod monitor;
 mod tracker;
 
+use std::time::Duration;
+
 use crate::error::{Cause, FabricError, View};
 
 pub(crate) use frame::Codec;
-pub(crate) use health::{Health, Note, Presence};
+pub(crate) use health::{Health, Note};
 pub(crate) use monitor::Monitor;
-pub(crate) use tracker::{Timing, Tracker};
+pub(crate) use tracker::{Standing, Timing, Tracker};
+
+/// The deadline of a rank that is given none.
+pub(crate) const LIVENESS_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Why a group cannot go on, as all of its ranks learn it.
 #[derive(Debug, Clone)]
@@ -44,7 +49,9 @@ impl Trouble {
     fn of_error(error: &FabricError) -> Option<Self> {
         match error.clone() {
             FabricError::PeerLost { rank, cause } => Some(Self::Lost { rank, cause }),
-            FabricError::Mismatch { rank, seen_by, ours, theirs } => Some(Self::Mismatch { rank, seen_by, ours, theirs }),
+            FabricError::Mismatch { rank, seen_by, ours, theirs } => {
+                Some(Self::Mismatch { rank, seen_by, ours, theirs })
+            }
             _ => None,
         }
     }
@@ -53,8 +60,8 @@ impl Trouble {
 /// What ranks tell each other.
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
-    /// A sign of life.
-    Alive { waiting_for: Option<usize> },
+    /// A sign of life; the next one follows after `interval`.
+    Alive { waiting_for: Option<usize>, interval: Duration },
     /// `accuser` has not heard from `culprit`, which is a reason for others to look as well.
     Accusation { accuser: usize, culprit: usize, cause: Cause },
     /// This is certain.
@@ -67,7 +74,7 @@ impl Statement {
     /// The ranks that it names.
     fn ranks(&self) -> [Option<usize>; 2] {
         match self {
-            Self::Alive { waiting_for } => [*waiting_for, None],
+            Self::Alive { waiting_for, .. } => [*waiting_for, None],
             Self::Accusation { accuser, culprit, .. } => [Some(*accuser), Some(*culprit)],
             Self::Verdict(Trouble::Lost { rank, .. }) => [Some(*rank), None],
             Self::Verdict(Trouble::Mismatch { rank, seen_by, .. }) => [Some(*rank), Some(*seen_by)],

@@ -17,6 +17,7 @@ use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::fabric::Fabric;
 use crate::link::Transport;
+use crate::liveness::LIVENESS_DEADLINE;
 use crate::secret::Secret;
 use crate::timed::end_of;
 use crate::topology::{Edge, Topology};
@@ -44,6 +45,9 @@ pub struct JoinOptions {
     pub listen: Option<IpAddr>,
     /// The fabric's deadline for waits; see [`Fabric::set_deadline`].
     pub wait_deadline: Duration,
+    /// A rank from which nothing is heard for this long is lost, whether it computes or waits: a sign of life comes
+    /// every eighth of it. The same for all ranks, at best.
+    pub liveness_deadline: Duration,
 }
 
 impl Default for JoinOptions {
@@ -55,6 +59,7 @@ impl Default for JoinOptions {
             transport: Transport::Auto,
             listen: None,
             wait_deadline: Duration::from_secs(30),
+            liveness_deadline: LIVENESS_DEADLINE,
         }
     }
 }
@@ -115,7 +120,8 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let Go = read_json(&stream, by).map_err(lost)?;
     let (links, lifelines) = links.into_iter().map(|bond| bond.map(|it| (it.link, it.lifeline)).unzip()).unzip();
     let topology = topology(&welcome)?;
-    let mut fabric = Fabric::from_links(welcome.rank, welcome.generation, links, lifelines, topology);
+    let (rank, generation) = (welcome.rank, welcome.generation);
+    let mut fabric = Fabric::from_links(rank, generation, links, lifelines, topology, options.liveness_deadline)?;
     fabric.set_deadline(options.wait_deadline);
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank: welcome.rank, size, job, control, fabric })
