@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
 use crate::layout::{Layout, PIECES};
-use crate::link::{Interest, Link, LinkCounters, Transport, Watched};
+use crate::link::{Cable, Interest, Link, LinkCounters, Transport, Watched};
 use crate::message::{HEADER_BYTES, Header, Kind, decode};
 use crate::wait::{Advice, Wait};
 
@@ -85,6 +85,10 @@ impl Peer {
 
     pub(crate) fn transport(&self) -> Transport {
         self.link.transport()
+    }
+
+    pub(crate) fn cables(&self) -> Vec<Cable> {
+        self.link.cables()
     }
 
     pub(crate) fn counters(&self) -> LinkCounters {

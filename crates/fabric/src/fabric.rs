@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::exchange::Peer;
-use crate::link::{Link, LinkCounters, Transport};
+use crate::link::{Cable, Link, LinkCounters, Transport};
 use crate::liveness::{Health, Monitor, Timing};
 use crate::topology::Topology;
 use crate::wait::Patience;
@@ -115,6 +115,11 @@ impl Fabric {
     /// What the link to another rank has got over by itself; `None` as for [`Fabric::transport`].
     pub fn counters(&self, rank: usize) -> Option<LinkCounters> {
         self.peers.get(rank)?.as_ref().map(Peer::counters)
+    }
+
+    /// The cables under the link to another rank, as far as they have addresses.
+    pub fn cables(&self, rank: usize) -> Vec<Cable> {
+        self.peers.get(rank).and_then(Option::as_ref).map(Peer::cables).unwrap_or_default()
     }
 
     /// The time that this rank has spent waiting for others since [`Fabric::take_waited`].

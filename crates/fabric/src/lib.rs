@@ -59,7 +59,7 @@ mod wait;
 
 pub use error::{Cause, FabricError, View};
 pub use fabric::Fabric;
-pub use link::{Interest, Link, LinkCounters, Transport, Watched};
+pub use link::{Cable, Interest, Link, LinkCounters, Transport, Watched};
 pub use local::local_group;
 pub use message::{Kind, MAX_MESSAGE};
 pub use probe::{LinkMeasurement, ProbeOptions, Warning, WarningKind, diagnose};

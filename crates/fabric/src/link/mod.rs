@@ -9,6 +9,7 @@ mod watched;
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,15 @@ pub struct LinkCounters {
     pub errors: u64,
 }
 
+/// One cable, or whatever else joins two addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cable {
+    /// This rank's address.
+    pub local: IpAddr,
+    /// The other rank's address.
+    pub remote: IpAddr,
+}
+
 /// Two ordered streams of bytes between two ranks, one in each direction, with bounded room on the way.
 ///
 /// The calls never block, except [`Link::rest`]. A collective works on all its links in turn, so that no two ranks wait
@@ -97,6 +107,11 @@ pub trait Link: Send {
 
     /// What the link is made of.
     fn transport(&self) -> Transport;
+
+    /// The cables that the link runs over, as far as they have addresses; the first one of a link through other ranks.
+    fn cables(&self) -> Vec<Cable> {
+        Vec::new()
+    }
 
     /// What went wrong on the way without harm, since the link was made.
     fn counters(&self) -> LinkCounters {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::{Interest, Link, Transport, Watched};
+use super::{Cable, Interest, Link, Transport, Watched};
 use crate::error::Cause;
 
 /// The bytes that go to one connection before it is the next one's turn.
@@ -109,6 +109,15 @@ impl Link for TcpLink {
         if interest.send {
             sockets.add(self.turn(self.sent).0.as_fd(), PollFlags::OUT);
         }
+    }
+
+    fn cables(&self) -> Vec<Cable> {
+        let ends = self.streams.iter().map(|stream| Some((stream.local_addr().ok()?, stream.peer_addr().ok()?)));
+        let mut cables: Vec<_> =
+            ends.flatten().map(|(local, remote)| Cable { local: local.ip(), remote: remote.ip() }).collect();
+        cables.sort_unstable();
+        cables.dedup();
+        cables
     }
 
     fn transport(&self) -> Transport {

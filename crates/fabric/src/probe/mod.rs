@@ -1,6 +1,8 @@
 //! Measures the links of a group, one pair after the other, so that no two measurements disturb each other.
 
+mod datagrams;
 mod diagnosis;
+mod interface;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,9 @@ const BULK_BYTES_MIN: u64 = 64 << 10;
 const BULK_REPETITIONS: usize = 3;
 /// The fewest and the most round trips that a latency is measured with.
 const ROUND_TRIPS: [usize; 2] = [20, 2000];
+
+/// Bytes of a datagram with all headers.
+const DATAGRAM_ON_THE_WIRE: f64 = 200.0;
 
 /// How thoroughly links are measured.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -63,6 +68,18 @@ pub struct LinkMeasurement {
     pub errors: Option<u64>,
 }
 
+/// How datagrams are sent.
+struct Pace {
+    budget: Duration,
+    /// Time between two of them.
+    gap: Duration,
+}
+
+/// Datagrams so far apart take about a tenth of a cable, so that none is lost for lack of room.
+fn gap(bandwidth: f64) -> Duration {
+    Duration::from_secs_f64((10.0 * DATAGRAM_ON_THE_WIRE / bandwidth.max(1.0)).min(0.01))
+}
+
 impl Fabric {
     /// Measures all links of the group. All ranks call it; each returns the directions in which it sends.
     ///
@@ -78,6 +95,7 @@ impl Fabric {
                     measurements.push(self.measure_towards(to, options)?);
                 } else if self.rank() == to {
                     self.serve_measurement(from)?;
+                    self.serve_loss(from)?;
                 }
             }
         }
@@ -86,22 +104,34 @@ impl Fabric {
     }
 
     fn measure_towards(&mut self, to: usize, options: &ProbeOptions) -> Result<LinkMeasurement, FabricError> {
+        let hops = self.topology().hops(self.rank(), to);
+        let before = (self.counters(to).unwrap_or_default(), interface::segments_sent_again());
         let round_trips = self.measure_round_trips(to, options.budget)?;
         let bandwidth = self.measure_bandwidth(to, options.budget)?;
+        let cables = self.cables(to);
+        let pace = Pace { budget: options.budget, gap: gap(bandwidth) };
+        let loss = self.measure_loss(to, &pace)?.filter(|_| hops == 1);
+        let after = self.counters(to).unwrap_or_default();
+        let transport = self.transport(to).unwrap_or_default();
+        let retries = match transport {
+            // The system counts for all connections, of which only this one is in use now.
+            Transport::Tcp => interface::segments_sent_again().zip(before.1).map(|(after, before)| after - before),
+            _ => Some(after.retries - before.0.retries),
+        };
         let half_us = |share: usize| round_trips[(round_trips.len() - 1) * share / 100].as_secs_f64() * 1e6 / 2.0;
         Ok(LinkMeasurement {
             from: self.rank(),
             to,
-            transport: self.transport(to).unwrap_or_default(),
-            hops: 1,
-            cables: 1,
+            transport,
+            hops,
+            cables: self.topology().cables(self.rank(), to) as usize,
             latency_us_median: half_us(50),
             latency_us_p99: half_us(99),
             bandwidth,
-            rated: None,
-            loss: None,
-            retries: None,
-            errors: None,
+            rated: interface::rated(&cables).filter(|_| hops == 1),
+            loss,
+            retries,
+            errors: Some(after.errors - before.0.errors),
         })
     }
 

@@ -1,0 +1,56 @@
+//! The commands about links and collectives.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{failure, json, run};
+
+#[test]
+fn collectives_give_a_row_for_each_size() {
+    for (transport, name) in [("shm", "shared memory"), ("tcp", "TCP")] {
+        let arguments = ["bench", "collectives", "--ranks", "2", "--transport", transport];
+        let rows = json(&[&arguments[..], &["--sizes", "0,1K,300000", "--seconds", "0.01", "--json"]].concat());
+        let rows = rows.as_array().unwrap();
+        assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1024, 300_000]);
+        for row in rows {
+            assert_eq!((row["collective"].as_str(), row["ranks"].as_u64()), (Some("all_reduce"), Some(2)));
+            assert_eq!(row["transport"].as_str(), Some(name));
+            assert!(row["median_us"].as_f64().unwrap() > 0.0 && row["p99_us"].as_f64() >= row["median_us"].as_f64());
+            assert!(row["bus_gb_s"].as_f64().unwrap() >= 0.0);
+        }
+    }
+}
+
+#[test]
+fn several_collectives_of_more_ranks_than_cores_can_be_measured() {
+    let collectives = "all_reduce,all_gather,broadcast,barrier";
+    let arguments = ["bench", "collectives", "--ranks", "3", "--sizes", "4K", "--seconds", "0.01"];
+    let rows = json(&[&arguments[..], &["--collective", collectives, "--json"]].concat());
+    assert_eq!(rows.as_array().unwrap().len(), 4);
+    let table = run(&arguments);
+    assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("all_reduce"));
+}
+
+#[test]
+fn links_are_measured_in_both_directions() {
+    let report = json(&["link", "--ranks", "3", "--transport", "tcp", "--budget", "5", "--json"]);
+    let links = report["links"].as_array().unwrap();
+    assert_eq!(links.len(), 6);
+    for link in links {
+        for key in ["from", "to", "latency_us_median", "latency_us_p99", "bandwidth", "loss", "retries", "errors"] {
+            assert!(link[key].is_number() || key == "retries", "{key} of {link}");
+        }
+    }
+    assert!(report["warnings"].is_array());
+    let table = run(&["link", "--budget", "5"]);
+    assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("shared memory"));
+}
+
+#[test]
+fn wrong_requests_are_told_what_is_wrong() {
+    assert!(failure(&["bench", "collectives", "--ranks", "1"]).contains("at least 2"));
+    assert!(failure(&["bench", "collectives", "--sizes", "7"]).contains("float32"));
+    assert!(failure(&["bench", "collectives", "--sizes", "1G"]).contains("not a number of bytes"));
+    assert!(failure(&["bench"]).contains("MODEL"));
+    assert!(failure(&["link", "--ranks", "0"]).contains("at least 2"));
+}
