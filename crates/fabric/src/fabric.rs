@@ -9,6 +9,7 @@ use crate::error::FabricError;
 use crate::exchange::Peer;
 use crate::link::{Cable, Link, LinkCounters, Transport};
 use crate::liveness::{Health, Monitor, Timing};
+use crate::relay::Relay;
 use crate::topology::Topology;
 use crate::wait::Patience;
 
@@ -30,6 +31,8 @@ pub struct Fabric {
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
     topology: Topology,
+    /// What passes through this rank ends with it.
+    relays: Vec<Relay>,
     pub(crate) patience: Patience,
     pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
@@ -80,11 +83,17 @@ impl Fabric {
             _monitor: monitor,
             peers,
             topology,
+            relays: Vec::new(),
             patience,
             health,
             broken: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// Has the fabric keep what passes bytes on through this rank.
+    pub(crate) fn keep(&mut self, relays: Vec<Relay>) {
+        self.relays = relays;
     }
 
     /// This rank's number.

@@ -50,6 +50,7 @@ mod liveness;
 mod local;
 mod message;
 mod probe;
+mod relay;
 mod rendezvous;
 mod secret;
 mod team;
@@ -64,8 +65,8 @@ pub use local::local_group;
 pub use message::{Kind, MAX_MESSAGE};
 pub use probe::{LinkMeasurement, ProbeOptions, Warning, WarningKind, diagnose};
 pub use rendezvous::{
-    Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Observer, Rendezvous,
-    RendezvousEvent, RendezvousOptions, Stopper, join,
+    Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Network, Observer,
+    Rendezvous, RendezvousEvent, RendezvousOptions, Stopper, join,
 };
 pub use secret::Secret;
 pub use team::Team;

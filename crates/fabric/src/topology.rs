@@ -43,8 +43,8 @@ impl Topology {
     /// ranks that are not connected are as short as can be, and the same on every rank that computes them.
     ///
     /// # Errors
-    /// [`FabricError::Invalid`] when an edge names a rank that does not exist or joins a rank with itself, or when there
-    /// is no way at all between two ranks.
+    /// [`FabricError::Invalid`] when an edge names a rank that does not exist or joins a rank with itself, or when the
+    /// group is in parts between which there is no way at all, which it names.
     pub fn from_edges(hosts: &[usize], edges: &[Edge]) -> Result<Self, FabricError> {
         let size = hosts.len();
         let mut cables = vec![0; size * size];
@@ -130,9 +130,33 @@ impl Topology {
             }
         }
         match reached.iter().position(|reached| !reached) {
-            Some(rank) => Err(FabricError::Invalid(format!("there is no way from rank {rank} to rank {target}"))),
+            Some(_) => Err(self.apart()),
             None => Ok(()),
         }
+    }
+
+    /// Says which parts of the group have no way to each other.
+    fn apart(&self) -> FabricError {
+        let size = self.size();
+        let mut parts: Vec<Vec<usize>> = Vec::new();
+        let mut seen = vec![false; size];
+        while let Some(first) = seen.iter().position(|seen| !seen) {
+            seen[first] = true;
+            let mut part = vec![first];
+            let mut looked_at = 0;
+            while let Some(&from) = part.get(looked_at) {
+                looked_at += 1;
+                let joined = (0..size).filter(|&rank| self.cables[from * size + rank] > 0);
+                part.extend(joined.filter(|&rank| !std::mem::replace(&mut seen[rank], true)));
+            }
+            part.sort_unstable();
+            parts.push(part);
+        }
+        let parts: Vec<String> = parts.iter().map(|part| format!("{part:?}")).collect();
+        FabricError::Invalid(format!(
+            "ranks {} do not reach each other; check cables, addresses and firewalls",
+            parts.join(" and ")
+        ))
     }
 
     /// The number of ranks.
@@ -238,7 +262,8 @@ pub(crate) mod tests {
         for size in 0..3 {
             assert_eq!(Topology::chain(size), Topology::ring(size));
         }
-        assert!(Topology::from_edges(&[0, 1, 2], &[Edge::new(0, 1)]).is_err());
+        let error = Topology::from_edges(&[0, 1, 2, 3], &[Edge::new(3, 1)]).unwrap_err();
+        assert!(error.to_string().contains("ranks [0] and [1, 3] and [2]"), "{error}");
         assert!(Topology::from_edges(&[0, 1], &[Edge::new(0, 2)]).is_err());
     }
 }

@@ -6,12 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use serde::Serialize;
 
+use super::addresses::ADDRESSES_MAX;
 use super::authentication::{Purpose, Terms, authenticate_acceptor};
 use super::control::{Control, Counterpart};
+use super::formation::topology_of;
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
+use super::party::host_numbers;
 use super::reception::{Reception, Visit};
-use super::wire::{Answer, Go, Introduction, RankAddress, Report, Welcome};
+use super::wire::{Answer, Go, Introduction, RankAddress, Report, Shape, Welcome};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
@@ -125,7 +129,7 @@ impl Rendezvous {
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let secret = secret.clone();
-        let reception = Reception::new(listener, move |stream, by| greet(stream, &secret, by))?;
+        let reception = Reception::new(vec![listener], move |stream, by| greet(stream, &secret, by))?;
         Ok(Self { reception, address, size, options, stopper: Stopper::default() })
     }
 
@@ -153,7 +157,7 @@ impl Rendezvous {
         }
         let ranks = arrivals
             .iter()
-            .map(|it| RankAddress { host: it.introduction.host.clone(), listener: it.introduction.listener });
+            .map(|it| RankAddress { host: it.introduction.host.clone(), listeners: it.introduction.listeners.clone() });
         let mut welcome = Welcome {
             rank: 0,
             generation: self.options.generation,
@@ -167,11 +171,14 @@ impl Rendezvous {
                 .and_then(|()| write_frame(&arrival.stream, &job, by))
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
-        self.await_reports(&arrivals)?;
-        for (rank, arrival) in arrivals.iter().enumerate() {
-            write_json(&arrival.stream, &Go, end_of(ANSWER_PATIENCE))
-                .map_err(|cause| FabricError::PeerLost { rank, cause })?;
+        let reached = self.await_reports(&arrivals)?;
+        let shape = shape_of(&host_numbers(&welcome.ranks), &reached);
+        tell_all(&arrivals, &shape)?;
+        if let Shape::Impossible { why } = shape {
+            return Err(FabricError::Invalid(why));
         }
+        self.await_reports(&arrivals)?;
+        tell_all(&arrivals, &Go)?;
         let controls = arrivals.into_iter().enumerate();
         Ok(controls.map(|(rank, it)| Control::new(it.stream, Counterpart::Rank(rank))).collect())
     }
@@ -188,7 +195,7 @@ impl Rendezvous {
                     after: self.options.deadline,
                 });
             }
-            let visit = self.reception.next(deadline.min(end_of(GLANCE)))?;
+            let visit = self.reception.next(deadline.min(end_of(GLANCE)), None)?;
             self.drop_departed(&mut present);
             let Some(Visit { from, outcome }) = visit else { continue };
             match outcome.and_then(|arrival| admit(arrival, &present, self.size)) {
@@ -219,9 +226,10 @@ impl Rendezvous {
         }
     }
 
-    /// Waits for all ranks to say that their links are up. A rank that fails ends the wait, as the others would only wait
+    /// Waits for all ranks to say how far they have come, which is returned by rank. A rank that fails ends the wait, as the others would only wait
     /// for it. When it fails because another one seems to be gone, that other one gets a moment to say why.
-    fn await_reports(&self, arrivals: &[Arrival]) -> Result<(), FabricError> {
+    fn await_reports(&self, arrivals: &[Arrival]) -> Result<Vec<Report>, FabricError> {
+        let mut reports: Vec<Report> = arrivals.iter().map(|_| Report::Up).collect();
         let mut by = end_of(self.options.deadline);
         let mut silent: Vec<usize> = (0..arrivals.len()).collect();
         let mut follower: Option<FabricError> = None;
@@ -234,7 +242,7 @@ impl Rendezvous {
             for rank in ranks_heard(&silent, arrivals)? {
                 silent.retain(|&other| other != rank);
                 match read_json(&arrivals[rank].stream, end_of(ANSWER_PATIENCE)) {
-                    Ok(Report::Up) => {}
+                    Ok(report @ (Report::Up | Report::Reached { .. })) => reports[rank] = report,
                     Ok(Report::Failed { why, follows: true }) => {
                         follower.get_or_insert(FabricError::JoinFailed { rank, why });
                         by = by.min(end_of(FOLLOWER_PATIENCE));
@@ -244,7 +252,7 @@ impl Rendezvous {
                 }
             }
         }
-        follower.map_or(Ok(()), Err)
+        follower.map_or(Ok(reports), Err)
     }
 
     fn report(&mut self, event: &RendezvousEvent) {
@@ -260,6 +268,30 @@ impl Rendezvous {
     }
 }
 
+/// Says the same to all ranks.
+fn tell_all(arrivals: &[Arrival], message: &impl Serialize) -> Result<(), FabricError> {
+    arrivals.iter().enumerate().try_for_each(|(rank, arrival)| {
+        let told = write_json(&arrival.stream, message, end_of(ANSWER_PATIENCE));
+        told.map_err(|cause| FabricError::PeerLost { rank, cause })
+    })
+}
+
+/// Who reaches whom, from what each rank has found about the lower ones.
+fn shape_of(hosts: &[usize], reports: &[Report]) -> Shape {
+    let mut edges = Vec::new();
+    let mut reasons: Vec<&str> = Vec::new();
+    for (rank, report) in reports.iter().enumerate() {
+        let Report::Reached { cables, unreached } = report else { continue };
+        let found = cables.iter().take(rank).enumerate().filter(|(_, cables)| **cables > 0);
+        edges.extend(found.map(|(lower, &cables)| (lower, rank, cables)));
+        reasons.extend(unreached.iter().map(String::as_str));
+    }
+    match topology_of(hosts, &edges) {
+        Ok(_) => Shape::Known { edges },
+        Err(error) => Shape::Impossible { why: format!("{error} ({})", reasons.join("; ")) },
+    }
+}
+
 /// Authenticates a visitor and hears its introduction.
 fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, FabricError> {
     authenticate_acceptor(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
@@ -267,6 +299,10 @@ fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, Fab
     let address = stream.peer_addr().map_err(|error| FabricError::io("a rank vanished", error))?;
     let broken = |cause| FabricError::Handshake { whom: address.to_string(), cause };
     let introduction: Introduction = read_json(&stream, by).map_err(broken)?;
+    if introduction.listeners.len() > ADDRESSES_MAX {
+        let count = introduction.listeners.len();
+        return Err(broken(Cause::corrupt(format!("it has {count} addresses; {ADDRESSES_MAX} are allowed"))));
+    }
     let payload = read_frame(&stream, by).map_err(broken)?;
     let hello = Hello { payload, host: introduction.host.clone(), address };
     Ok(Arrival { stream, introduction, hello })

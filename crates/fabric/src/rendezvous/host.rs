@@ -5,8 +5,8 @@ use sha2::{Digest, Sha256};
 use crate::error::FabricError;
 use crate::secret::{hex, random_bytes};
 
-/// Identifies the running system: equal for two processes only if they run on the same machine since the same start.
-/// Whether they can share memory is still to be tried, as containers on one machine may be kept apart.
+/// Identifies the running system: equal for two processes only if they run on the same machine since the same start and
+/// see the same network. Whether they can share memory is still to be tried, as containers on one machine may be kept apart.
 ///
 /// Where the system tells nothing about itself, the identity is random: such ranks do not share memory.
 pub(crate) fn host_identity() -> Result<String, FabricError> {
@@ -24,7 +24,9 @@ fn system_identity() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     // Containers often lack it, and then their boot is enough.
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    Some(format!("{machine}{boot}"))
+    // Processes with networks of their own are hosts of their own.
+    let network = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    Some(format!("{machine}{boot}{}", network.display()))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,31 +1,29 @@
 //! A rank's side of the rendezvous.
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use super::addresses::{Network, own_addresses};
 use super::authentication::{Purpose, Terms, authenticate_dialer};
 use super::control::{Control, Counterpart};
+use super::formation::form;
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::host::host_identity;
-use super::pairing::{self, Bond, Caller, Party};
-use super::reception::{Reception, prepare};
-use super::stripes::Stripes;
-use super::wire::{Answer, Go, Introduction, Report, Welcome};
+use super::party::Party;
+use super::reception::prepare;
+use super::wire::{Answer, Introduction, Welcome};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::fabric::Fabric;
 use crate::link::Transport;
 use crate::liveness::LIVENESS_DEADLINE;
+use crate::relay::Relay;
 use crate::secret::Secret;
 use crate::timed::end_of;
-use crate::topology::{Edge, Topology};
 
 /// Pauses between attempts to reach a rendezvous that is not there yet.
 const RETRY_PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(250)];
-/// How often a rank that waits for others looks whether the coordinator is still there.
-const GLANCE: Duration = Duration::from_millis(50);
 /// How long one attempt to connect may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -40,9 +38,16 @@ pub struct JoinOptions {
     pub deadline: Duration,
     /// What the links are made of.
     pub transport: Transport,
-    /// Where the other ranks are to reach this one. `None` takes 127.0.0.1 when the rendezvous is on this machine's
-    /// loopback, else the address that this machine has towards the rendezvous.
-    pub listen: Option<IpAddr>,
+    /// Where the other ranks are to reach this one: at those of this machine's addresses that are in one of these
+    /// networks. If there are none, it is 127.0.0.1 alone when the rendezvous is on this machine's loopback, else all
+    /// addresses of all interfaces. Addresses that lead nowhere do no harm: ranks try all of them at the same time.
+    pub listen: Vec<Network>,
+    /// How many connections a link over TCP has over each cable. More than one can make better use of fast cables. Of
+    /// two ranks that differ, the one that wants more has its way.
+    pub connections_per_cable: usize,
+    /// Listens here for ranks that do not reach the rendezvous themselves, and passes them on to it. Those ranks take this
+    /// address for the rendezvous; they authenticate as if it were.
+    pub forward: Option<SocketAddr>,
     /// The fabric's deadline for waits; see [`Fabric::set_deadline`].
     pub wait_deadline: Duration,
     /// A rank from which nothing is heard for this long is lost, whether it computes or waits: a sign of life comes
@@ -57,7 +62,9 @@ impl Default for JoinOptions {
             hello: Vec::new(),
             deadline: Duration::from_secs(60),
             transport: Transport::Auto,
-            listen: None,
+            listen: Vec::new(),
+            connections_per_cable: 1,
+            forward: None,
             wait_deadline: Duration::from_secs(30),
             liveness_deadline: LIVENESS_DEADLINE,
         }
@@ -88,54 +95,47 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     check_length("a hello", options.hello.len())?;
     let by = end_of(options.deadline);
     let terms = Terms { secret, purpose: Purpose::Control, context: &[] };
+    let targets: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+    let forwarder = options.forward.map(|door| forward(door, &targets)).transpose()?;
     let stream = reach(&address, &terms, options.deadline)?;
-    let listener = bind_listener(&stream, options.listen)?;
+    let towards = stream.local_addr().map_err(|error| FabricError::io("the rendezvous vanished", error))?.ip();
+    let everywhere = targets.iter().any(|target| target.ip().is_unspecified());
+    let own = own_addresses(&options.listen, towards, everywhere)?;
+    let listeners = bind_listeners(&own)?;
     let lost = |cause| FabricError::CoordinatorLost { cause };
     let introduction = Introduction {
         rank: options.rank,
         host: host_identity()?,
-        listener: listener.local_addr().map_err(|error| FabricError::io("cannot listen for other ranks", error))?,
+        listeners: listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect(),
     };
     write_json(&stream, &introduction, by).map_err(lost)?;
     write_frame(&stream, &options.hello, by).map_err(lost)?;
-    let welcome = match read_json(&stream, by).map_err(lost)? {
+    let welcome: Welcome = match read_json(&stream, by).map_err(lost)? {
         Answer::Welcome(welcome) => welcome,
         Answer::Refused { why } => return Err(FabricError::Refused { whom: stream.whom(), why }),
     };
     let job = read_frame(&stream, by).map_err(lost)?;
-    let size = welcome.ranks.len();
-    if welcome.rank >= size {
-        return Err(lost(Cause::corrupt(format!("it made this rank {} of {size}", welcome.rank))));
+    let (rank, size, generation) = (welcome.rank, welcome.ranks.len(), welcome.generation);
+    if rank >= size {
+        return Err(lost(Cause::corrupt(format!("it made this rank {rank} of {size}"))));
     }
-    let party = Party::new(secret.clone(), &welcome, options.transport);
-    let links = connect_ranks(&party, &welcome, &stream, listener, by);
-    let report = match &links {
-        Ok(_) => Report::Up,
-        Err(error) => Report::Failed { why: error.to_string(), follows: follows_another(error) },
-    };
-    let reported = write_json(&stream, &report, by).map_err(lost);
-    let links = links?;
-    reported?;
-    // A group in which another rank fails never starts.
-    let Go = read_json(&stream, by).map_err(lost)?;
-    let (links, lifelines) = links.into_iter().map(|bond| bond.map(|it| (it.link, it.lifeline)).unzip()).unzip();
-    let topology = topology(&welcome)?;
-    let (rank, generation) = (welcome.rank, welcome.generation);
-    let mut fabric = Fabric::from_links(rank, generation, links, lifelines, topology, options.liveness_deadline)?;
+    let party = Party::new(secret.clone(), welcome, options.transport, options.connections_per_cable, own);
+    let formed = form(party, &stream, listeners, by)?;
+    let relays = forwarder.into_iter().chain(formed.relay).collect();
+    let deadline = options.liveness_deadline;
+    let (links, lifelines) = (formed.links, formed.lifelines);
+    let mut fabric = Fabric::from_links(rank, generation, links, lifelines, formed.topology, deadline)?;
+    fabric.keep(relays);
     fabric.set_deadline(options.wait_deadline);
     let control = Control::new(stream, Counterpart::Coordinator);
-    Ok(Joined { rank: welcome.rank, size, job, control, fabric })
+    Ok(Joined { rank, size, job, control, fabric })
 }
 
-/// Whether an error is what a rank sees when another one has given up.
-fn follows_another(error: &FabricError) -> bool {
-    match error {
-        FabricError::PeerLost { cause, .. } | FabricError::Handshake { cause, .. } => {
-            matches!(cause, Cause::Closed | Cause::Io(_))
-        }
-        FabricError::Io { .. } => true,
-        _ => false,
-    }
+/// Lets others reach the rendezvous through this rank.
+fn forward(door: SocketAddr, targets: &[SocketAddr]) -> Result<Relay, FabricError> {
+    let listener = TcpListener::bind(door);
+    let failed = |error| FabricError::io(format!("cannot listen at {door} for ranks behind this one"), error);
+    Relay::forward(listener.map_err(failed)?, targets.to_vec())
 }
 
 /// Reaches the rendezvous, which may start later than this rank, or be too busy with others for a while.
@@ -183,93 +183,18 @@ fn connect_once(address: &impl ToSocketAddrs, by: Instant) -> Result<TcpStream, 
     Err(last)
 }
 
-fn bind_listener(stream: &Channel, wanted: Option<IpAddr>) -> Result<TcpListener, FabricError> {
-    let bind = || {
-        let address = match wanted {
-            Some(address) => address,
-            None => stream.local_addr()?.ip(),
-        };
-        TcpListener::bind(SocketAddr::new(address, 0))
+/// Listens at all addresses where this rank is to be reached.
+fn bind_listeners(own: &[Network]) -> Result<Vec<TcpListener>, FabricError> {
+    let bind = |network: &Network| {
+        let address = SocketAddr::new(network.address(), 0);
+        let failed = |error| FabricError::io(format!("cannot listen at {address} for the other ranks"), error);
+        TcpListener::bind(address).map_err(failed)
     };
-    bind().map_err(|error| FabricError::io("cannot listen for the other ranks", error))
-}
-
-/// Makes the links to all other ranks: dials the lower ones, then lets the higher ones dial.
-///
-/// Rank 0 dials nobody and so lets others in at once; rank 1 is let in by rank 0 and then lets others in, and so on:
-/// nobody waits in a circle.
-fn connect_ranks(
-    party: &Party,
-    welcome: &Welcome,
-    coordinator: &Channel,
-    listener: TcpListener,
-    by: Instant,
-) -> Result<Vec<Option<Bond>>, FabricError> {
-    let mut links: Vec<Option<Bond>> = Vec::with_capacity(welcome.ranks.len());
-    for (rank, peer) in welcome.ranks[..welcome.rank].iter().enumerate() {
-        let address = peer.listener;
-        let connect = |_index| {
-            let patience = by.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            let stream = TcpStream::connect_timeout(&address, patience)
-                .map_err(|error| FabricError::io(format!("cannot reach rank {rank} at {address}"), error))?;
-            prepare(&stream)?;
-            Ok(stream)
-        };
-        links.push(Some(pairing::dial(party, rank, connect(0)?, &connect, by)?));
+    let (bound, failed): (Vec<_>, Vec<_>) = own.iter().map(bind).partition(Result::is_ok);
+    let bound: Vec<TcpListener> = bound.into_iter().flatten().collect();
+    match failed.into_iter().find_map(Result::err) {
+        // An address can vanish, or not be ready yet; others do as well.
+        Some(error) if bound.is_empty() => Err(error),
+        _ => Ok(bound),
     }
-    links.push(None);
-    links.extend(receive_callers(party, welcome, coordinator, listener, by)?.into_values().map(Some));
-    Ok(links)
-}
-
-/// Who reaches whom: all others, as all links are there.
-fn topology(welcome: &Welcome) -> Result<Topology, FabricError> {
-    let size = welcome.ranks.len();
-    let number = |host: &String| welcome.ranks.iter().position(|other| other.host == *host).unwrap_or(size);
-    let hosts = welcome.ranks.iter().map(|rank| number(&rank.host)).collect::<Vec<_>>();
-    let pairs = (0..size).flat_map(|a| (0..a).map(move |b| Edge::new(a, b))).collect::<Vec<_>>();
-    Topology::from_edges(&hosts, &pairs)
-}
-
-/// Lets all higher ranks in.
-fn receive_callers(
-    party: &Party,
-    welcome: &Welcome,
-    coordinator: &Channel,
-    listener: TcpListener,
-    by: Instant,
-) -> Result<BTreeMap<usize, Bond>, FabricError> {
-    let started = Instant::now();
-    let callers = {
-        let (party, stripes) = (party.clone(), Stripes::default());
-        move |stream, until: Instant| pairing::answer(&party, &stripes, stream, until)
-    };
-    let mut reception = Reception::new(listener, callers)?;
-    let mut came: BTreeMap<usize, Bond> = BTreeMap::new();
-    while came.len() < welcome.ranks.len() - welcome.rank - 1 {
-        // The coordinator says nothing more until all links are up, but it goes away when another rank fails.
-        if let Err(cause) = coordinator.has_spoken() {
-            return Err(FabricError::CoordinatorLost { cause });
-        }
-        if Instant::now() >= by {
-            let missing = (welcome.rank + 1..welcome.ranks.len()).filter(|rank| !came.contains_key(rank));
-            return Err(FabricError::Timeout {
-                what: format!("the connection of ranks {:?} to rank {}", missing.collect::<Vec<_>>(), welcome.rank),
-                after: started.elapsed(),
-            });
-        }
-        let Some(visit) = reception.next(by.min(end_of(GLANCE)))? else { continue };
-        match visit.outcome {
-            Ok(Caller::Delivered) => {}
-            Ok(Caller::Bonded(rank, bond)) => {
-                if came.insert(rank, bond).is_some() {
-                    return Err(FabricError::Invalid(format!("rank {rank} connected twice")));
-                }
-            }
-            // What a stranger does is no concern of the group; what a rank lacks shows at the deadline or by its
-            // own report.
-            Err(error) => tracing::warn!("dropped a connection from {}: {error}", visit.from),
-        }
-    }
-    Ok(came)
 }

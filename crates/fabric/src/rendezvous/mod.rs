@@ -1,16 +1,22 @@
 //! How ranks find each other: at an address that the command which starts them listens on.
 
+mod addresses;
 mod authentication;
 mod control;
 mod coordinator;
+mod formation;
 mod frame;
 mod host;
 mod join;
 mod pairing;
+mod party;
+mod passage;
+mod reaching;
 mod reception;
 mod stripes;
 mod wire;
 
+pub use addresses::Network;
 pub(crate) use authentication::address_of;
 pub use control::{Control, ControlReceiver, ControlSender};
 pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};

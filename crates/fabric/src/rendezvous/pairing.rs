@@ -3,51 +3,23 @@
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::authentication::{Purpose, Terms, authenticate_acceptor, authenticate_dialer};
+use super::authentication::{address_of, authenticate_acceptor, authenticate_dialer};
 use super::frame::{read_json, write_json};
-use super::stripes::Stripes;
-use super::wire::{Call, Mapping, Offer, Welcome};
+use super::party::Party;
+use super::passage;
+use super::wire::{Call, Mapping, Offer};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
-use crate::secret::Secret;
 
 /// The most connections that a TCP link is made of.
 const STRIPES_MAX: usize = 16;
 
-/// What a rank brings to each of its connections.
-#[derive(Clone)]
-pub(crate) struct Party {
-    secret: Secret,
-    session: Vec<u8>,
-    rank: usize,
-    generation: u32,
-    transport: Transport,
-    /// By rank.
-    hosts: Vec<String>,
-}
-
 impl Party {
-    pub(crate) fn new(secret: Secret, welcome: &Welcome, transport: Transport) -> Self {
-        Self {
-            secret,
-            session: welcome.session.clone().into_bytes(),
-            rank: welcome.rank,
-            generation: welcome.generation,
-            transport,
-            hosts: welcome.ranks.iter().map(|it| it.host.clone()).collect(),
-        }
-    }
-
-    fn terms(&self) -> Terms<'_> {
-        Terms { secret: &self.secret, purpose: Purpose::Link, context: &self.session }
-    }
-
     /// What to try with rank `other`, which wants `theirs`. The flag says whether TCP may stand in.
     fn choose(&self, other: usize, theirs: Transport) -> Result<(Transport, bool), String> {
-        let same_host = self.hosts[self.rank] == self.hosts[other];
         match (self.transport, theirs) {
-            (Transport::Auto, Transport::Auto) if same_host => Ok((Transport::SharedMemory, true)),
+            (Transport::Auto, Transport::Auto) if self.same_host(other) => Ok((Transport::SharedMemory, true)),
             (Transport::Auto, Transport::Auto) => Ok((Transport::Tcp, false)),
             (Transport::Auto, one) | (one, Transport::Auto) => Ok((one, false)),
             (ours, theirs) if ours == theirs => Ok((ours, false)),
@@ -70,30 +42,42 @@ pub(crate) struct Bond {
 pub(crate) enum Caller {
     /// To be linked, which it now is.
     Bonded(usize, Bond),
-    /// To bring one more connection for a link that is being made.
-    Delivered,
+    /// To bring one more connection for a link that is being made, or to pass through to another rank.
+    Served,
 }
 
-/// Opens one more connection to the rank that is being dialled, by its number among them.
-pub(crate) type DialAgain<'a> = dyn Fn(usize) -> Result<TcpStream, FabricError> + 'a;
+/// How to connect to the rank that is being dialled.
+pub(crate) struct Line<'a> {
+    /// The cables over which it can be reached, at least one.
+    pub(crate) cables: usize,
+    /// Opens one more connection, by its number among them.
+    pub(crate) dial_again: &'a dyn Fn(usize) -> Result<TcpStream, FabricError>,
+}
 
 /// Makes the link to a lower rank, which has been connected to.
 pub(crate) fn dial(
     party: &Party,
     to: usize,
     stream: TcpStream,
-    dial_again: &DialAgain<'_>,
+    line: &Line<'_>,
     by: Instant,
 ) -> Result<Bond, FabricError> {
     authenticate_dialer(&stream, &party.terms(), by)?;
     let lifeline = Channel::plain(stream);
     let lost = |cause| FabricError::PeerLost { rank: to, cause };
-    let call = Call::Bond { rank: party.rank, to, generation: party.generation, transport: party.transport };
+    let call = Call::Bond {
+        rank: party.rank,
+        to,
+        generation: party.generation,
+        transport: party.transport,
+        cables: line.cables,
+        connections: party.connections,
+    };
     write_json(&lifeline, &call, by).map_err(lost)?;
     loop {
         match read_json(&lifeline, by).map_err(lost)? {
             Offer::Tcp { ticket, connections } => {
-                let streams = dial_stripes(party, to, &ticket, connections, dial_again, by)?;
+                let streams = dial_stripes(party, to, &ticket, connections, line, by)?;
                 return Ok(Bond { link: Box::new(TcpLink::new(streams)), lifeline });
             }
             Offer::SharedMemory { file } => match SharedFile::open(&file) {
@@ -117,7 +101,7 @@ fn dial_stripes(
     to: usize,
     ticket: &str,
     connections: usize,
-    dial_again: &DialAgain<'_>,
+    line: &Line<'_>,
     by: Instant,
 ) -> Result<Vec<TcpStream>, FabricError> {
     let lost = |cause| FabricError::PeerLost { rank: to, cause };
@@ -125,7 +109,7 @@ fn dial_stripes(
         return Err(lost(Cause::corrupt(format!("it asked for {connections} connections"))));
     }
     let dial = |index| {
-        let stream = dial_again(index)?;
+        let stream = (line.dial_again)(index)?;
         authenticate_dialer(&stream, &party.terms(), by)?;
         write_json(&stream, &Call::Stripe { ticket: ticket.to_owned(), index }, by).map_err(lost)?;
         Ok(stream)
@@ -133,25 +117,30 @@ fn dial_stripes(
     (0..connections).map(dial).collect()
 }
 
-/// Hears a caller out: a higher rank that wants a link, or one more connection of a link.
-pub(crate) fn answer(party: &Party, stripes: &Stripes, stream: TcpStream, by: Instant) -> Result<Caller, FabricError> {
+/// Hears a caller out: a higher rank that wants a link, one more connection of a link, or a rank that wants to pass.
+pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<Caller, FabricError> {
     authenticate_acceptor(&stream, &party.terms(), by)?;
-    let whom = super::authentication::address_of(&stream);
+    let whom = address_of(&stream);
     let broken = |cause| FabricError::Handshake { whom: whom.clone(), cause };
     match read_json(&stream, by).map_err(broken)? {
         Call::Stripe { ticket, index } => {
-            stripes.deliver(&ticket, index, stream).map_err(broken)?;
-            Ok(Caller::Delivered)
+            party.stripes.deliver(&ticket, index, stream).map_err(broken)?;
+            Ok(Caller::Served)
         }
-        Call::Bond { rank, to, generation, transport } => {
+        Call::Passage { from, to, generation } => {
+            passage::serve(party, stream, (from, to, generation), by)?;
+            Ok(Caller::Served)
+        }
+        Call::Bond { rank, to, generation, transport, cables, connections } => {
             let lifeline = Channel::plain(stream);
-            let known = rank > party.rank && rank < party.hosts.len();
+            let known = rank > party.rank && rank < party.size();
             let decided = if known && to == party.rank && generation == party.generation {
                 party.choose(rank, transport)
             } else {
                 Err(format!("rank {rank} of generation {generation} has no business with rank {}", party.rank))
             };
-            match decided.and_then(|choice| agree(party, stripes, rank, choice, &lifeline, by)) {
+            let connections = connections.max(party.connections).saturating_mul(cables).clamp(1, STRIPES_MAX);
+            match decided.and_then(|choice| agree(party, rank, choice, connections, &lifeline, by)) {
                 Ok(link) => Ok(Caller::Bonded(rank, Bond { link: link?, lifeline })),
                 Err(why) => {
                     let refusal = Offer::Refused { why: why.clone() };
@@ -166,9 +155,9 @@ pub(crate) fn answer(party: &Party, stripes: &Stripes, stream: TcpStream, by: In
 /// Makes a link of the chosen kind with a rank that has called. The outer error is a reason to refuse it.
 fn agree(
     party: &Party,
-    stripes: &Stripes,
     rank: usize,
     (transport, tcp_will_do): (Transport, bool),
+    connections: usize,
     lifeline: &Channel,
     by: Instant,
 ) -> Result<Result<Box<dyn Link>, FabricError>, String> {
@@ -184,8 +173,8 @@ fn agree(
         }
     }
     let offer = || {
-        let expectation = stripes.expect(1)?;
-        let offer = Offer::Tcp { ticket: expectation.ticket.clone(), connections: 1 };
+        let expectation = party.stripes.expect(connections)?;
+        let offer = Offer::Tcp { ticket: expectation.ticket.clone(), connections };
         write_json(lifeline, &offer, by).map_err(lost)?;
         expectation.wait(by).map_err(lost)
     };

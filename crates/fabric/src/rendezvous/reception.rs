@@ -1,17 +1,18 @@
-//! A listener whose visitors are each greeted in a thread of their own, so that a slow, silent or hostile stranger
+//! Listeners whose visitors are each greeted in a thread of their own, so that a slow, silent or hostile stranger
 //! delays nobody.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::error::FabricError;
-use crate::timed::{end_of, wait_ready};
+use crate::timed::{end_of, timespec};
 
 /// A visitor that has not introduced itself by then is shown out.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
@@ -31,7 +32,7 @@ pub(crate) struct Visit<T> {
 }
 
 pub(crate) struct Reception<T> {
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     greet: Arc<Greet<T>>,
     sender: Sender<Visit<T>>,
     receiver: Receiver<Visit<T>>,
@@ -41,16 +42,19 @@ pub(crate) struct Reception<T> {
 impl<T: Send + 'static> Reception<T> {
     /// `greet` gets a non-blocking connection and the time by which it must be done.
     pub(crate) fn new(
-        listener: TcpListener,
+        listeners: Vec<TcpListener>,
         greet: impl Fn(TcpStream, Instant) -> Result<T, FabricError> + Send + Sync + 'static,
     ) -> Result<Self, FabricError> {
-        listener.set_nonblocking(true).map_err(|error| FabricError::io("cannot set up a listener", error))?;
+        for listener in &listeners {
+            listener.set_nonblocking(true).map_err(|error| FabricError::io("cannot set up a listener", error))?;
+        }
         let (sender, receiver) = channel();
-        Ok(Self { listener, greet: Arc::new(greet), sender, receiver, visitors: Arc::default() })
+        Ok(Self { listeners, greet: Arc::new(greet), sender, receiver, visitors: Arc::default() })
     }
 
-    /// The next visitor whose greeting has ended, well or badly; `None` when there is none at `by`.
-    pub(crate) fn next(&mut self, by: Instant) -> Result<Option<Visit<T>>, FabricError> {
+    /// The next visitor whose greeting has ended, well or badly; `None` when there is none at `by`, or when there is
+    /// something to read at `also` first.
+    pub(crate) fn next(&mut self, by: Instant, also: Option<BorrowedFd<'_>>) -> Result<Option<Visit<T>>, FabricError> {
         loop {
             self.accept_all()?;
             let left = by.saturating_duration_since(Instant::now());
@@ -63,16 +67,47 @@ impl<T: Send + 'static> Reception<T> {
             if left.is_zero() {
                 return Ok(None);
             }
-            if self.visitors.load(Ordering::Acquire) == 0 {
-                wait_ready(&self.listener, PollFlags::IN, by)
-                    .map_err(|cause| FabricError::Handshake { whom: "the listener".to_owned(), cause })?;
+            let busy = self.visitors.load(Ordering::Acquire) > 0;
+            if self.is_called(also, if busy { Duration::ZERO } else { left })? {
+                return Ok(None);
             }
         }
     }
 
+    /// Waits for visitors, or for something to read at `also`. True if the latter came.
+    fn is_called(&self, also: Option<BorrowedFd<'_>>, at_most: Duration) -> Result<bool, FabricError> {
+        let sockets = also.into_iter().chain(self.listeners.iter().map(AsFd::as_fd));
+        let mut sockets: Vec<_> = sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut sockets, Some(&timespec(at_most))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(FabricError::io("cannot wait for connections", error)),
+        }
+        Ok(also.is_some() && !sockets[0].revents().is_empty())
+    }
+
+    /// Does something in a thread of its own, whose outcome comes like that of a visit. `whom` is for messages.
+    pub(crate) fn employ(&self, whom: SocketAddr, task: impl FnOnce() -> Result<T, FabricError> + Send + 'static) {
+        self.visitors.fetch_add(1, Ordering::AcqRel);
+        let visitor = Visitor(Arc::clone(&self.visitors));
+        let sender = self.sender.clone();
+        let spawned = std::thread::Builder::new().name("dialer".to_owned()).stack_size(STACK_BYTES).spawn(move || {
+            // When the reception has closed meanwhile, nobody cares for the outcome.
+            let _ = sender.send(Visit { from: whom, outcome: task() });
+            drop(visitor);
+        });
+        if let Err(error) = spawned {
+            let outcome = Err(FabricError::io("cannot start a thread that connects to another rank", error));
+            let _ = self.sender.send(Visit { from: whom, outcome });
+        }
+    }
+
     fn accept_all(&self) -> Result<(), FabricError> {
+        self.listeners.iter().try_for_each(|listener| self.accept_from(listener))
+    }
+
+    fn accept_from(&self, listener: &TcpListener) -> Result<(), FabricError> {
         loop {
-            match self.listener.accept() {
+            match listener.accept() {
                 Ok((stream, from)) => self.receive(stream, from),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // These are about the one connection that could not be accepted.

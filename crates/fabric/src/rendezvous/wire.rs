@@ -14,8 +14,8 @@ pub(crate) struct Introduction {
     pub(crate) rank: Option<usize>,
     /// Identifies the running system that the rank is on.
     pub(crate) host: String,
-    /// Where the other ranks reach it.
-    pub(crate) listener: SocketAddr,
+    /// Where the other ranks may reach it, best first.
+    pub(crate) listeners: Vec<SocketAddr>,
 }
 
 /// Coordinator to rank, when all have come. After a welcome the job follows.
@@ -40,16 +40,30 @@ pub(crate) struct Welcome {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RankAddress {
     pub(crate) host: String,
-    pub(crate) listener: SocketAddr,
+    pub(crate) listeners: Vec<SocketAddr>,
+}
+
+/// Coordinator to rank, when it knows who reaches whom.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Shape {
+    /// Pairs of ranks with the number of cables between them.
+    Known { edges: Vec<(usize, usize, u32)> },
+    /// Some ranks cannot be reached by others at all.
+    Impossible { why: String },
 }
 
 /// Coordinator to rank, last: all ranks have all their links.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Go;
 
-/// Rank to coordinator, when it has its links or cannot get them.
+/// Rank to coordinator, when it knows whom it reaches, when it has its links, or when it cannot get them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
+    /// For each lower rank the number of cables to it, 0 if it cannot be reached directly, with the reasons.
+    Reached {
+        cables: Vec<u32>,
+        unreached: Vec<String>,
+    },
     Up,
     Failed {
         why: String,
@@ -62,9 +76,27 @@ pub(crate) enum Report {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Call {
     /// Wants a link.
-    Bond { rank: usize, to: usize, generation: u32, transport: Transport },
+    Bond {
+        rank: usize,
+        to: usize,
+        generation: u32,
+        transport: Transport,
+        /// The cables over which it could connect.
+        cables: usize,
+        /// The connections that it would like to have over each.
+        connections: usize,
+    },
     /// Brings a connection that the accepting rank has asked for.
     Stripe { ticket: String, index: usize },
+    /// Wants to be connected with a rank that it does not reach.
+    Passage { from: usize, to: usize, generation: u32 },
+}
+
+/// The answer to a call for a passage. After `Open` the bytes are those of the rank that was asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Passage {
+    Open,
+    Refused { why: String },
 }
 
 /// The accepting rank's decision.

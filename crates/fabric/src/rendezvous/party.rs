@@ -1,0 +1,121 @@
+//! What a rank brings to each of its connections.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::addresses::Network;
+use super::authentication::{Purpose, Terms};
+use super::reaching::{self, Way};
+use super::stripes::Stripes;
+use super::wire::{RankAddress, Welcome};
+use crate::error::FabricError;
+use crate::link::Transport;
+use crate::relay::Counter;
+use crate::secret::Secret;
+use crate::topology::Topology;
+
+/// One rank of a group that forms, as seen from inside.
+pub(crate) struct Party {
+    pub(crate) secret: Secret,
+    session: Vec<u8>,
+    pub(crate) rank: usize,
+    pub(crate) generation: u32,
+    pub(crate) transport: Transport,
+    /// The connections of a TCP link that this rank would like to have over each cable.
+    pub(crate) connections: usize,
+    /// This rank's addresses.
+    own: Vec<Network>,
+    ranks: Vec<RankAddress>,
+    pub(crate) stripes: Stripes,
+    pub(crate) map: Map,
+}
+
+impl Party {
+    pub(crate) fn new(
+        secret: Secret,
+        welcome: Welcome,
+        transport: Transport,
+        connections: usize,
+        own: Vec<Network>,
+    ) -> Self {
+        Self {
+            secret,
+            session: welcome.session.into_bytes(),
+            rank: welcome.rank,
+            generation: welcome.generation,
+            transport,
+            connections,
+            own,
+            ranks: welcome.ranks,
+            stripes: Stripes::default(),
+            map: Map::default(),
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms { secret: &self.secret, purpose: Purpose::Link, context: &self.session }
+    }
+
+    pub(crate) fn same_host(&self, other: usize) -> bool {
+        self.ranks[self.rank].host == self.ranks[other].host
+    }
+
+    /// A number for the host of each rank.
+    pub(crate) fn hosts(&self) -> Vec<usize> {
+        host_numbers(&self.ranks)
+    }
+
+    /// Where a rank may be, for messages.
+    pub(crate) fn addresses(&self, rank: usize) -> &[SocketAddr] {
+        &self.ranks[rank].listeners
+    }
+
+    /// The ways to another rank, with a connection by the first.
+    pub(crate) fn reach(&self, rank: usize, by: Instant) -> Result<(Vec<Way>, TcpStream), String> {
+        reaching::reach(&self.own, &self.ranks[rank].listeners, self.same_host(rank), by)
+    }
+}
+
+/// Numbers ranks' hosts, each by its first rank.
+pub(crate) fn host_numbers(ranks: &[RankAddress]) -> Vec<usize> {
+    let first = |rank: &RankAddress| ranks.iter().position(|other| other.host == rank.host).unwrap_or_default();
+    ranks.iter().map(first).collect()
+}
+
+/// Who reaches whom, and who passes bytes on, once it is known.
+#[derive(Default)]
+pub(crate) struct Map {
+    known: Mutex<Option<(Arc<Topology>, Option<Counter>)>>,
+    drawn: Condvar,
+}
+
+impl Map {
+    /// Tells all who wait.
+    pub(crate) fn draw(&self, topology: Arc<Topology>, relay: Option<Counter>) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some((topology, relay));
+        self.drawn.notify_all();
+    }
+
+    /// Waits until it is known.
+    pub(crate) fn wait(&self, by: Instant) -> Result<(Arc<Topology>, Option<Counter>), FabricError> {
+        let started = Instant::now();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(known) = &*known {
+                return Ok(known.clone());
+            }
+            let left = by.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let what = "the coordinator's word on who reaches whom".to_owned();
+                return Err(FabricError::Timeout { what, after: started.elapsed() });
+            }
+            let waited = self.drawn.wait_timeout(known, left.min(Duration::from_secs(60)));
+            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
