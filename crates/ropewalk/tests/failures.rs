@@ -42,6 +42,22 @@ fn a_killed_rank_ends_the_command_with_its_name() {
 }
 
 #[test]
+fn a_stopped_rank_ends_the_command_with_its_name() {
+    for stopped in [0, 1] {
+        let mut running = long_run(&["--ranks", "3"]);
+        let ranks = running.wait_for_children(3);
+        wait_for_text(&mut running);
+        kill_process(ranks[stopped], Signal::STOP).unwrap();
+        let (code, error) = running.finish();
+        assert_eq!(code, Some(1), "{error}");
+        assert!(error.contains(&format!("rank {stopped}")), "{error}");
+        for rank in ranks {
+            wait_for(|| (!is_alive(rank)).then_some(()));
+        }
+    }
+}
+
+#[test]
 fn ranks_end_when_their_command_is_killed() {
     let mut running = long_run(&["--ranks", "3"]);
     let ranks = running.wait_for_children(3);
