@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::Standing;
 use crate::error::{Cause, FabricError};
 
 /// How long the data path waits for the monitor's verdict on a peer whose link broke. The monitor takes much less.
@@ -36,7 +37,7 @@ pub(crate) struct Health {
 #[derive(Debug)]
 struct Other {
     waiting_for: AtomicU32,
-    left: AtomicBool,
+    standing: AtomicU8,
 }
 
 #[derive(Debug, Default)]
@@ -61,7 +62,7 @@ pub(crate) enum Note {
 impl Health {
     /// The health of a group of `size` ranks in which nothing has happened yet.
     pub(crate) fn new(rank: usize, size: usize) -> Self {
-        let other = || Other { waiting_for: AtomicU32::new(NOBODY), left: AtomicBool::new(false) };
+        let other = || Other { waiting_for: AtomicU32::new(NOBODY), standing: AtomicU8::new(Standing::Here as u8) };
         Self {
             rank,
             troubled: AtomicBool::new(false),
@@ -163,7 +164,13 @@ impl Health {
 
     /// Whether a rank has said goodbye. What it sent before may still have to be received.
     pub(crate) fn has_left(&self, rank: usize) -> bool {
-        self.others.get(rank).is_some_and(|other| other.left.load(Ordering::Acquire))
+        self.standing(rank) == Some(Standing::Left)
+    }
+
+    /// What is known of a rank, this one included; nothing of ranks that do not exist.
+    pub(crate) fn standing(&self, rank: usize) -> Option<Standing> {
+        let standing = self.others.get(rank)?.standing.load(Ordering::Acquire);
+        [Standing::Here, Standing::Left, Standing::Lost].into_iter().find(|known| *known as u8 == standing)
     }
 
     /// Declares why the group cannot go on, unless that is known already. Returns what counts.
@@ -206,9 +213,9 @@ impl Health {
     }
 
     /// What the monitor knows of a rank.
-    pub(super) fn publish(&self, rank: usize, waiting_for: Option<usize>, left: bool) {
+    pub(super) fn publish(&self, rank: usize, waiting_for: Option<usize>, standing: Standing) {
         self.others[rank].waiting_for.store(encode(waiting_for), Ordering::Relaxed);
-        self.others[rank].left.store(left, Ordering::Release);
+        self.others[rank].standing.store(standing as u8, Ordering::Release);
     }
 
     fn await_verdict(&self) -> Option<FabricError> {

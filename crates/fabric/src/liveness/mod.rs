@@ -13,6 +13,7 @@ mod frame;
 mod health;
 mod monitor;
 mod tracker;
+mod watch;
 
 use std::time::Duration;
 
