@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use fabric::{Control, Rendezvous, RendezvousOptions, Secret};
 
-use crate::options::{RemoteOptions, TransportOption};
+use crate::options::{LinkOptions, RemoteOptions};
 use crate::ranks::Children;
 
 /// How long the ranks of this machine may take to find each other.
@@ -22,7 +22,7 @@ pub(crate) struct Gathering {
 
 impl Gathering {
     /// Starts `size` ranks, less those that others are to start elsewhere.
-    pub(crate) fn start(size: usize, remote: &RemoteOptions, transport: TransportOption) -> anyhow::Result<Self> {
+    pub(crate) fn start(size: usize, remote: &RemoteOptions, links: &LinkOptions) -> anyhow::Result<Self> {
         let local_ranks = local_ranks(size, remote)?;
         let secret = secret(remote.secret_file.as_deref())?;
         let options = RendezvousOptions {
@@ -32,7 +32,7 @@ impl Gathering {
         let address = remote.rendezvous.as_str();
         let rendezvous = Rendezvous::listen(address, &secret, size, options)
             .with_context(|| format!("cannot wait for ranks at {address}"))?;
-        let children = Children::spawn(local_ranks, rendezvous.address(), &secret, transport)?;
+        let children = Children::spawn(local_ranks, rendezvous.address(), &secret, links)?;
         if remote.remote_ranks > 0 {
             announce(remote, &rendezvous);
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engine::Sampling;
-use fabric::Transport;
+use fabric::{JoinOptions, Network, Transport};
 
 /// What every command that names a model says about it.
 pub(crate) const MODEL_HELP: &str = "\
@@ -36,9 +36,8 @@ pub(crate) struct LayoutOptions {
     /// Shares of the ranks of a stage, for example 3,1
     #[arg(long, value_name = "SHARES", value_delimiter = ',', allow_negative_numbers = true)]
     pub(crate) tensor_split: Option<Vec<f64>>,
-    /// What links are made of
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) transport: TransportOption,
+    #[command(flatten)]
+    pub(crate) links: LinkOptions,
     /// Threads per rank [default: the cores of this machine, shared out over its ranks]
     #[arg(long, short = 't', value_name = "K", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
@@ -68,12 +67,51 @@ impl LayoutOptions {
             tp: None,
             pp: None,
             tensor_split: None,
-            transport: TransportOption::Auto,
+            links: LinkOptions::default(),
             threads: None,
             ctx_size: None,
             ubatch_size: STEP_TOKENS,
             cache_type: CacheType::F16,
             remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None },
+        }
+    }
+}
+
+/// How the ranks are joined. Every rank of a group may have its own.
+#[derive(Args, Clone, Default)]
+pub(crate) struct LinkOptions {
+    /// What links are made of
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) transport: TransportOption,
+    /// Addresses or networks of the cables that links may use, such as 10.0.0.0/24 [default: all that there are]
+    #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
+    pub(crate) networks: Vec<Network>,
+    /// TCP connections of a link over each cable [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) connections: Option<u8>,
+}
+
+impl LinkOptions {
+    /// The same as arguments of `ropewalk rank`.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["--transport".to_owned(), self.transport.word().to_owned()];
+        if !self.networks.is_empty() {
+            let networks: Vec<_> = self.networks.iter().map(Network::to_string).collect();
+            arguments.extend(["--networks".to_owned(), networks.join(",")]);
+        }
+        if let Some(connections) = self.connections {
+            arguments.extend(["--connections".to_owned(), connections.to_string()]);
+        }
+        arguments
+    }
+
+    /// The same for a rank that joins.
+    pub(crate) fn join_options(&self) -> JoinOptions {
+        JoinOptions {
+            transport: self.transport.transport(),
+            listen: self.networks.clone(),
+            connections_per_cable: self.connections.unwrap_or(1).into(),
+            ..JoinOptions::default()
         }
     }
 }
@@ -206,6 +244,22 @@ fn parse_logit_bias(text: &str) -> Result<(u32, f32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_of_child_ranks_are_as_told() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Child {
+            #[command(flatten)]
+            links: LinkOptions,
+        }
+        let told = ["rank", "--transport", "tcp", "--networks", "10.0.0.0/24,fe80::1", "--connections", "3"];
+        let parent = Child::parse_from(told).links;
+        let child = Child::parse_from(std::iter::once("rank".to_owned()).chain(parent.arguments())).links;
+        assert_eq!(child.networks, parent.networks);
+        assert_eq!((child.transport.word(), child.connections), ("tcp", Some(3)));
+        assert_eq!(child.join_options().connections_per_cable, 3);
+    }
 
     #[test]
     fn logit_bias_is_an_id_and_a_signed_number() {

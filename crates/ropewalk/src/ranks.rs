@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use fabric::Secret;
 
-use crate::options::TransportOption;
+use crate::options::LinkOptions;
 
 /// How long a rank may take to end after its group has ended.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -27,14 +27,15 @@ impl Children {
         count: usize,
         address: SocketAddr,
         secret: &Secret,
-        transport: TransportOption,
+        links: &LinkOptions,
     ) -> anyhow::Result<Self> {
         let mut children = Self { children: Vec::new() };
         let program = std::env::current_exe().context("cannot find this program's own file")?;
         for rank in 0..count {
             let mut child = Command::new(&program)
                 .args(["rank", "--rendezvous", &address.to_string(), "--rank", &rank.to_string()])
-                .args(["--transport", transport.word(), "--secret-stdin"])
+                .arg("--secret-stdin")
+                .args(links.arguments())
                 // An interrupt from the terminal is for the command, which then stops its ranks in good order.
                 .process_group(0)
                 .stdin(Stdio::piped())

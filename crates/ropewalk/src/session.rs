@@ -53,7 +53,7 @@ impl Session {
         let local_ranks = local_ranks(layout.ranks(), &options.remote)?;
         let threads = threads_per_rank(options, local_ranks)?;
         let context = context_size(options, &blueprint)?;
-        let gathering = Gathering::start(layout.ranks(), &options.remote, options.transport)?;
+        let gathering = Gathering::start(layout.ranks(), &options.remote, &options.links)?;
         // Reading the vocabulary takes time of its own, during which the ranks load.
         let tokenizer = Tokenizer::from_gguf(file)?;
         let job = Job {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Answer, decode_rate, generate, prefill_rate, print_json, print_now};
 use crate::interrupt::Interrupted;
-use crate::options::{LayoutOptions, ModelOptions, TransportOption};
+use crate::options::{LayoutOptions, LinkOptions, ModelOptions};
 use crate::session::Session;
 use crate::{table, text};
 
@@ -25,9 +25,8 @@ pub(crate) struct Arguments {
     /// Processes that share the work
     #[arg(long, value_name = "N", default_value_t = 2)]
     ranks: usize,
-    /// What links are made of
-    #[arg(long, value_enum, default_value_t)]
-    transport: TransportOption,
+    #[command(flatten)]
+    links: LinkOptions,
     /// Never download; fail if the model is not on this machine
     #[arg(long)]
     offline: bool,
@@ -38,7 +37,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let model = ModelOptions { model: "smollm2".to_owned(), offline: arguments.offline };
-    let layout = LayoutOptions { transport: arguments.transport, ..LayoutOptions::local(arguments.ranks) };
+    let layout = LayoutOptions { links: arguments.links.clone(), ..LayoutOptions::local(arguments.ranks) };
     let session = Session::start(&model, &layout)?;
     if !arguments.json {
         let (model, ranks, layout) = (&session.engine.model().id, session.layout.ranks(), &session.layout);

@@ -12,7 +12,7 @@ use crate::group::Gathering;
 use crate::interrupt;
 use crate::job::RankJob;
 use crate::measure::{LinksJob, gather_reports};
-use crate::options::{RemoteOptions, TransportOption};
+use crate::options::{LinkOptions, RemoteOptions};
 use crate::table;
 
 /// Measure all links of a group and say what is wrong with them
@@ -28,15 +28,14 @@ pub(crate) struct Arguments {
     /// Ranks of the group
     #[arg(long, value_name = "N", default_value_t = 2)]
     ranks: usize,
-    /// What links are made of
-    #[arg(long, value_enum, default_value_t)]
-    transport: TransportOption,
     /// About how long each measurement of a link takes, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 200)]
     budget: u64,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    links: LinkOptions,
     #[command(flatten)]
     remote: RemoteOptions,
 }
@@ -58,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         bail!("--budget must be between 1 and 60000 milliseconds");
     }
     let options = ProbeOptions { budget: Duration::from_millis(arguments.budget) };
-    let gathering = Gathering::start(arguments.ranks, &arguments.remote, arguments.transport)?;
+    let gathering = Gathering::start(arguments.ranks, &arguments.remote, &arguments.links)?;
     let reports: Vec<Vec<LinkMeasurement>> = gather_reports(gathering, &RankJob::Links(LinksJob { options }))?;
     let links: Vec<_> = reports.into_iter().flatten().collect();
     let warnings = diagnose(&links);

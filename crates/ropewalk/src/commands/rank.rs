@@ -1,6 +1,7 @@
 //! `ropewalk rank`: one rank of a group that another command started.
 
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use model::Gguf;
 use crate::job::RankJob;
 use crate::measure::{measure_collectives, measure_links};
 use crate::models;
-use crate::options::{MODEL_HELP, TransportOption};
+use crate::options::{LinkOptions, MODEL_HELP};
 
 /// How long a rank waits for another one that computes. A chunk of a large model may take minutes on a slow machine; a
 /// rank whose process is gone is noticed at once, by its connection.
@@ -43,9 +44,11 @@ pub(crate) struct Arguments {
     rank: Option<usize>,
     #[arg(long, value_name = "MODEL", help = format!("Where this machine has the model, if not under the same name: {MODEL_HELP}"))]
     model: Option<String>,
-    /// What links are made of
-    #[arg(long, value_enum, default_value_t)]
-    transport: TransportOption,
+    #[command(flatten)]
+    links: LinkOptions,
+    /// Listen here for ranks that do not reach the rendezvous themselves, and pass them on to it
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    forward: Option<SocketAddr>,
     /// How long to wait for the rendezvous and the other ranks, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
@@ -59,9 +62,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let options = JoinOptions {
         rank: arguments.rank,
         deadline: Duration::from_secs(arguments.timeout),
-        transport: arguments.transport.transport(),
+        forward: arguments.forward,
         wait_deadline: STEP_PATIENCE,
-        ..JoinOptions::default()
+        ..arguments.links.join_options()
     };
     if arguments.secret_file.is_some() {
         eprintln!("joining the group at {}", arguments.rendezvous);

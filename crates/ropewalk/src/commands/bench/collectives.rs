@@ -11,7 +11,7 @@ use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
 use crate::measure::{Collective, CollectivesJob, Timing, gather_reports};
-use crate::options::{RemoteOptions, TransportOption};
+use crate::options::{LinkOptions, RemoteOptions};
 use crate::table;
 
 /// The largest buffer that can be measured: 1 GiB.
@@ -30,9 +30,6 @@ pub(crate) struct Arguments {
     /// Ranks of the group
     #[arg(long, value_name = "N", default_value_t = 2)]
     ranks: usize,
-    /// What links are made of
-    #[arg(long, value_enum, default_value_t)]
-    transport: TransportOption,
     /// Bytes of the whole buffer, with K for 1024 and M for 1024 K
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
         default_value = "1K,8K,16K,64K,1M,16M")]
@@ -46,6 +43,8 @@ pub(crate) struct Arguments {
     /// Print a JSON array
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    links: LinkOptions,
     #[command(flatten)]
     remote: RemoteOptions,
 }
@@ -107,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         budget: Duration::from_secs_f64(arguments.seconds),
         pin: local_ranks(ranks, &arguments.remote)? <= cores,
     });
-    let gathering = Gathering::start(ranks, &arguments.remote, arguments.transport)?;
+    let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
     let reports: Vec<Vec<Timing>> = gather_reports(gathering, &job)?;
     let rows: Vec<Row> =
         reports.into_iter().next().into_iter().flatten().map(|timing| Row::new(timing, ranks)).collect();

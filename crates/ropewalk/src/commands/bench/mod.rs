@@ -169,7 +169,7 @@ fn measure(
         tp: session.layout.tensor,
         pp: session.layout.pipeline,
         threads: session.threads,
-        transport: arguments.layout.transport.word(),
+        transport: arguments.layout.links.transport.word(),
         prompt,
         r#gen: length,
         depth,
