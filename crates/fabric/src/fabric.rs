@@ -31,13 +31,27 @@ pub struct Fabric {
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
     topology: Topology,
-    /// What passes through this rank ends with it.
-    relays: Vec<Relay>,
+    /// After the links, whose other ends may be on the way of those who still need this rank to pass things on.
+    relays: Relays,
     pub(crate) patience: Patience,
     pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
     /// What the other ranks contribute to a sum.
     pub(crate) scratch: Vec<f32>,
+}
+
+/// What passes through this rank, and ends with it: once nobody needs it any more, or at once when the group is broken.
+struct Relays {
+    relays: Vec<Relay>,
+    health: Arc<Health>,
+}
+
+impl Drop for Relays {
+    fn drop(&mut self) {
+        if self.health.is_troubled() {
+            self.relays.drain(..).for_each(Relay::close_at_once);
+        }
+    }
 }
 
 impl Fabric {
@@ -77,13 +91,14 @@ impl Fabric {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
         let patience = Patience::new(topology.neighbours(rank) > cores);
+        let relays = Relays { relays: Vec::new(), health: Arc::clone(&health) };
         Self {
             rank,
             generation,
             _monitor: monitor,
             peers,
             topology,
-            relays: Vec::new(),
+            relays,
             patience,
             health,
             broken: None,
@@ -93,7 +108,7 @@ impl Fabric {
 
     /// Has the fabric keep what passes bytes on through this rank.
     pub(crate) fn keep(&mut self, relays: Vec<Relay>) {
-        self.relays = relays;
+        self.relays.relays = relays;
     }
 
     /// This rank's number.

@@ -17,19 +17,23 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::error::FabricError;
 use crate::rendezvous::prepare;
-use crate::timed::end_of;
+use crate::timed::timespec;
 
 /// The most connections that pass through one process.
 const PASSAGES_MAX: usize = 1024;
 /// What is on its way through, in each direction of a connection.
 const BUFFER_BYTES: usize = 64 << 10;
-/// How long a relay that ends may take to pass on what has come in.
-const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a relay that ends waits for those that it serves to end, too.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long it may then take to pass on what has come in, which is all that it does once something has gone wrong.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a relay that ends looks at its connections.
+const LAST_GLANCE: Duration = Duration::from_millis(5);
 /// How long it may take to connect onwards for someone who has come to a forwarder.
 const ONWARD_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The thread that passes bytes on, and what it shares with those who bring connections. It ends when this is dropped,
-/// and all its connections with it, once what has come in has gone out.
+/// The thread that passes bytes on, and what it shares with those who bring connections. When this is dropped, it goes
+/// on until the connections end that pass through it, but not for long: their ends may still need it for a moment.
 #[derive(Debug)]
 pub(crate) struct Relay {
     counter: Counter,
@@ -48,6 +52,8 @@ struct Shared {
     brought: Mutex<Vec<(TcpStream, TcpStream)>>,
     passages: AtomicUsize,
     closing: AtomicBool,
+    /// Not to wait for anyone when it closes.
+    hasty: AtomicBool,
 }
 
 impl Relay {
@@ -73,6 +79,11 @@ impl Relay {
             Ok(Self { counter, thread: Some(thread) })
         };
         start().map_err(|error: io::Error| FabricError::io("cannot start a relay", error))
+    }
+
+    /// Ends without waiting for the connections that pass through it to end.
+    pub(crate) fn close_at_once(self) {
+        self.counter.shared.hasty.store(true, Ordering::Release);
     }
 
     /// Where to bring connections.
@@ -122,6 +133,8 @@ impl Post {
     fn serve(mut self) {
         let mut last: Option<Instant> = None;
         loop {
+            // In this order, so that nothing that was brought before the end is overlooked.
+            let closing = self.counter.shared.closing.load(Ordering::Acquire);
             self.take_in();
             let mut moved = false;
             self.passages.retain_mut(|passage| match passage.advance() {
@@ -135,19 +148,32 @@ impl Post {
                     false
                 }
             });
-            if self.counter.shared.closing.load(Ordering::Acquire) {
-                let last = *last.get_or_insert_with(|| end_of(LAST_PATIENCE));
-                let full = self.passages.iter().any(Passage::is_full);
-                if !moved && !full || Instant::now() >= last {
+            if closing {
+                let last = *last.get_or_insert_with(Instant::now);
+                if !moved && self.may_end(last.elapsed()) {
                     return;
                 }
-                // Room may come at any time; nothing else is waited for any more.
-                std::thread::sleep(if moved { Duration::ZERO } else { Duration::from_millis(1) });
-            } else if !moved && let Err(error) = self.sleep() {
+                if moved {
+                    continue;
+                }
+            }
+            let at_most = last.map(|_| LAST_GLANCE);
+            if !moved && let Err(error) = self.sleep(at_most) {
                 tracing::error!("a relay ends: {error}");
                 return;
             }
         }
+    }
+
+    /// Whether it is time to end, this long after the relay was told to.
+    fn may_end(&self, since: Duration) -> bool {
+        let hasty = self.counter.shared.hasty.load(Ordering::Acquire);
+        let needed = if hasty || since >= LAST_PATIENCE {
+            self.passages.iter().any(Passage::is_full)
+        } else {
+            !self.passages.is_empty()
+        };
+        !needed || since >= LAST_PATIENCE + FLUSH_PATIENCE || hasty && since >= FLUSH_PATIENCE
     }
 
     /// Takes new connections in.
@@ -172,7 +198,7 @@ impl Post {
         }
     }
 
-    fn sleep(&self) -> io::Result<()> {
+    fn sleep(&self, at_most: Option<Duration>) -> io::Result<()> {
         let mut sockets = vec![PollFd::new(&self.hears, PollFlags::IN)];
         sockets.extend(self.door.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)));
         for (socket, flags) in self.passages.iter().flat_map(Passage::waits_for) {
@@ -180,7 +206,7 @@ impl Post {
                 sockets.push(PollFd::from_borrowed_fd(socket, flags));
             }
         }
-        match rustix::event::poll(&mut sockets, None) {
+        match rustix::event::poll(&mut sockets, at_most.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -313,7 +339,7 @@ fn is_momentary(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::local::local_sockets;
-    use crate::timed::{read_exact, write_all};
+    use crate::timed::{end_of, read_exact, write_all};
 
     fn soon() -> Instant {
         end_of(Duration::from_secs(10))
@@ -356,9 +382,23 @@ mod tests {
         let ((left, inner), (other, right)) = (local_sockets().unwrap(), local_sockets().unwrap());
         relay.counter().join(inner, other).unwrap();
         write_all(&left, b"last words", soon()).unwrap();
-        drop(relay);
+        let ending = std::thread::spawn(move || drop(relay));
+        read_exact(&right, &mut [0; 10], soon()).unwrap();
+        check_passage(left, right);
+        ending.join().unwrap();
+    }
+
+    #[test]
+    fn a_relay_in_haste_waits_for_nobody() {
+        let relay = Relay::start().unwrap();
+        let ((left, inner), (other, right)) = (local_sockets().unwrap(), local_sockets().unwrap());
+        relay.counter().join(inner, other).unwrap();
+        write_all(&left, b"last words", soon()).unwrap();
+        let started = Instant::now();
+        relay.close_at_once();
         read_exact(&right, &mut [0; 10], soon()).unwrap();
         assert!(read_exact(&left, &mut [0], soon()).is_err(), "the relay's connections outlive it");
+        assert!(started.elapsed() < LAST_PATIENCE);
     }
 
     #[test]

@@ -84,7 +84,9 @@ pub(crate) fn reach(
 
 /// All pairs of addresses to try, best first, and whether a cable may join the two.
 fn candidates(own: &[Network], theirs: &[SocketAddr], same_host: bool) -> Vec<(Way, bool)> {
-    let theirs: Vec<SocketAddr> = theirs.iter().copied().filter(|to| !is_nowhere(*to)).collect();
+    // What is on another machine's loopback is on this one's for this one.
+    let elsewhere = |to: &SocketAddr| !is_nowhere(*to) && (same_host || !to.ip().is_loopback());
+    let theirs: Vec<SocketAddr> = theirs.iter().copied().filter(elsewhere).collect();
     if same_host {
         return theirs.first().map(|&to| (Way { from: None, to }, true)).into_iter().collect();
     }
@@ -227,7 +229,8 @@ mod tests {
     #[test]
     fn pairs_of_one_network_come_first() {
         let own = [network("10.0.1.1/24"), network("10.0.2.1/24"), network("172.17.0.1/16"), network("127.0.0.1/8")];
-        let theirs = ["10.0.2.2:5", "10.0.1.2:5", "172.17.0.1:5", "192.168.0.9:5", "0.0.0.0:5"].map(address);
+        let theirs =
+            ["10.0.2.2:5", "10.0.1.2:5", "172.17.0.1:5", "192.168.0.9:5", "0.0.0.0:5", "127.0.0.1:5"].map(address);
         let found = candidates(&own, &theirs, false);
         let cables: Vec<_> = found.iter().filter(|(_, cable)| *cable).map(|(way, _)| way.to).collect();
         assert_eq!(cables, [address("10.0.1.2:5"), address("10.0.2.2:5")]);
