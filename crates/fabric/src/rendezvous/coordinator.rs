@@ -5,30 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
-use serde::Serialize;
-
 use super::addresses::ADDRESSES_MAX;
 use super::authentication::{Purpose, Terms, authenticate_acceptor};
+use super::conduct::{ANSWER_PATIENCE, conduct};
+use super::conductor;
 use super::control::{Control, Counterpart};
-use super::formation::topology_of;
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::party::host_numbers;
 use super::reception::{Reception, Visit};
-use super::wire::{Answer, Go, Introduction, RankAddress, Report, Shape, Welcome};
+use super::wire::{Answer, Introduction, RankAddress, Welcome};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::secret::{Secret, hex, random_bytes};
-use crate::timed::{end_of, timespec};
+use crate::timed::end_of;
 
 /// The most ranks that a group can have.
 pub const MAX_RANKS: usize = 256;
 /// How often a gathering looks whether it has been stopped and whether the ranks that came are still there.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long a rank that fails for another rank's sake is not yet believed to be the culprit.
-const FOLLOWER_PATIENCE: Duration = Duration::from_millis(500);
-/// How long a rank may take to read its place and job, which are small.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What [`RendezvousOptions::observer`] takes.
 pub type Observer = Box<dyn FnMut(&RendezvousEvent) + Send>;
@@ -122,9 +116,7 @@ impl Rendezvous {
         size: usize,
         options: RendezvousOptions,
     ) -> Result<Self, FabricError> {
-        if !(1..=MAX_RANKS).contains(&size) {
-            return Err(FabricError::Invalid(format!("a group of {size} ranks; 1 to {MAX_RANKS} are possible")));
-        }
+        check_size(size)?;
         let failed = |error| FabricError::io("cannot listen for the ranks", error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -171,16 +163,26 @@ impl Rendezvous {
                 .and_then(|()| write_frame(&arrival.stream, &job, by))
                 .map_err(|cause| FabricError::PeerLost { rank, cause })?;
         }
-        let reached = self.await_reports(&arrivals)?;
-        let shape = shape_of(&host_numbers(&welcome.ranks), &reached);
-        tell_all(&arrivals, &shape)?;
-        if let Shape::Impossible { why } = shape {
-            return Err(FabricError::Invalid(why));
-        }
-        self.await_reports(&arrivals)?;
-        tell_all(&arrivals, &Go)?;
+        let channels: Vec<&Channel> = arrivals.iter().map(|it| &it.stream).collect();
+        conduct(&channels, host_numbers(&welcome.ranks), self.options.deadline, || self.stopper.check())?;
         let controls = arrivals.into_iter().enumerate();
         Ok(controls.map(|(rank, it)| Control::new(it.stream, Counterpart::Rank(rank))).collect())
+    }
+
+    /// As [`Rendezvous::gather`], once more, for a group of another size maybe: its generation is the next one. Ranks of
+    /// the old group come by calling [`join`](super::join) again, others may come in place of those that were lost.
+    ///
+    /// # Errors
+    /// As for [`Rendezvous::gather`], or when the size is not in `1..=MAX_RANKS`.
+    pub fn gather_again(
+        &mut self,
+        size: usize,
+        job_for: impl FnMut(usize, &Hello) -> Vec<u8>,
+    ) -> Result<Vec<Control>, FabricError> {
+        check_size(size)?;
+        self.size = size;
+        self.options.generation += 1;
+        self.gather(job_for)
     }
 
     /// Waits for all ranks to come, and returns them in order of rank.
@@ -226,35 +228,6 @@ impl Rendezvous {
         }
     }
 
-    /// Waits for all ranks to say how far they have come, which is returned by rank. A rank that fails ends the wait, as the others would only wait
-    /// for it. When it fails because another one seems to be gone, that other one gets a moment to say why.
-    fn await_reports(&self, arrivals: &[Arrival]) -> Result<Vec<Report>, FabricError> {
-        let mut reports: Vec<Report> = arrivals.iter().map(|_| Report::Up).collect();
-        let mut by = end_of(self.options.deadline);
-        let mut silent: Vec<usize> = (0..arrivals.len()).collect();
-        let mut follower: Option<FabricError> = None;
-        while let Some(&first) = silent.first() {
-            self.stopper.check()?;
-            if Instant::now() >= by {
-                let cause = Cause::Silent(self.options.deadline);
-                return Err(follower.unwrap_or(FabricError::PeerLost { rank: first, cause }));
-            }
-            for rank in ranks_heard(&silent, arrivals)? {
-                silent.retain(|&other| other != rank);
-                match read_json(&arrivals[rank].stream, end_of(ANSWER_PATIENCE)) {
-                    Ok(report @ (Report::Up | Report::Reached { .. })) => reports[rank] = report,
-                    Ok(Report::Failed { why, follows: true }) => {
-                        follower.get_or_insert(FabricError::JoinFailed { rank, why });
-                        by = by.min(end_of(FOLLOWER_PATIENCE));
-                    }
-                    Ok(Report::Failed { why, follows: false }) => return Err(FabricError::JoinFailed { rank, why }),
-                    Err(cause) => return Err(FabricError::PeerLost { rank, cause }),
-                }
-            }
-        }
-        follower.map_or(Ok(reports), Err)
-    }
-
     fn report(&mut self, event: &RendezvousEvent) {
         match event {
             RendezvousEvent::Arrived { from, present } => {
@@ -268,28 +241,11 @@ impl Rendezvous {
     }
 }
 
-/// Says the same to all ranks.
-fn tell_all(arrivals: &[Arrival], message: &impl Serialize) -> Result<(), FabricError> {
-    arrivals.iter().enumerate().try_for_each(|(rank, arrival)| {
-        let told = write_json(&arrival.stream, message, end_of(ANSWER_PATIENCE));
-        told.map_err(|cause| FabricError::PeerLost { rank, cause })
-    })
-}
-
-/// Who reaches whom, from what each rank has found about the lower ones.
-fn shape_of(hosts: &[usize], reports: &[Report]) -> Shape {
-    let mut edges = Vec::new();
-    let mut reasons: Vec<&str> = Vec::new();
-    for (rank, report) in reports.iter().enumerate() {
-        let Report::Reached { cables, unreached } = report else { continue };
-        let found = cables.iter().take(rank).enumerate().filter(|(_, cables)| **cables > 0);
-        edges.extend(found.map(|(lower, &cables)| (lower, rank, cables)));
-        reasons.extend(unreached.iter().map(String::as_str));
+fn check_size(size: usize) -> Result<(), FabricError> {
+    if (1..=MAX_RANKS).contains(&size) {
+        return Ok(());
     }
-    match topology_of(hosts, &edges) {
-        Ok(_) => Shape::Known { edges },
-        Err(error) => Shape::Impossible { why: format!("{error} ({})", reasons.join("; ")) },
-    }
+    Err(FabricError::Invalid(format!("a group of {size} ranks; 1 to {MAX_RANKS} are possible")))
 }
 
 /// Authenticates a visitor and hears its introduction.
@@ -308,42 +264,19 @@ fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, Fab
     Ok(Arrival { stream, introduction, hello })
 }
 
-/// Those of the ranks in `silent` that have said something or gone, after a short wait.
-fn ranks_heard(silent: &[usize], arrivals: &[Arrival]) -> Result<Vec<usize>, FabricError> {
-    let streams = silent.iter().map(|&rank| &arrivals[rank].stream);
-    let mut sockets: Vec<_> = streams.map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
-    match rustix::event::poll(&mut sockets, Some(&timespec(GLANCE))) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => {}
-        Err(error) => return Err(FabricError::io("cannot wait for the ranks", error)),
-    }
-    let heard = silent.iter().zip(&sockets).filter(|(_, socket)| !socket.revents().is_empty());
-    Ok(heard.map(|(&rank, _)| rank).collect())
-}
-
 /// Checks that the rank number which a rank asks for can be had, and tells the rank if not.
 fn admit(arrival: Arrival, present: &[Arrival], size: usize) -> Result<Arrival, FabricError> {
-    let why = match arrival.introduction.rank {
-        Some(rank) if rank >= size => format!("it wants to be rank {rank} in a group of {size}"),
-        Some(rank) if present.iter().any(|it| it.introduction.rank == Some(rank)) => {
-            format!("there is a rank {rank} already")
-        }
-        _ => return Ok(arrival),
-    };
+    let taken: Vec<_> = present.iter().map(|it| it.introduction.rank).collect();
+    let Err(why) = conductor::admit(arrival.introduction.rank, &taken, size) else { return Ok(arrival) };
     let whom = arrival.hello.address.to_string();
     // If the rank cannot be told, it will find the connection closed.
     let _ = write_json(&arrival.stream, &Answer::Refused { why: why.clone() }, end_of(ANSWER_PATIENCE));
     Err(FabricError::Refused { whom, why })
 }
 
-/// Gives the ranks that asked for a number theirs, and the others what is left, in order of arrival.
 fn in_order_of_rank(present: Vec<Arrival>) -> Vec<Arrival> {
-    let mut places: Vec<Option<Arrival>> = present.iter().map(|_| None).collect();
-    let (asking, content): (Vec<_>, Vec<_>) = present.into_iter().partition(|it| it.introduction.rank.is_some());
-    for arrival in asking {
-        if let Some(rank) = arrival.introduction.rank {
-            places[rank] = Some(arrival);
-        }
-    }
-    let mut content = content.into_iter();
-    places.into_iter().filter_map(|place| place.or_else(|| content.next())).collect()
+    let wishes: Vec<_> = present.iter().map(|it| it.introduction.rank).collect();
+    let mut numbered: Vec<(usize, Arrival)> = conductor::numbers(&wishes).into_iter().zip(present).collect();
+    numbered.sort_by_key(|(rank, _)| *rank);
+    numbered.into_iter().map(|(_, arrival)| arrival).collect()
 }

@@ -2,6 +2,8 @@
 
 mod addresses;
 mod authentication;
+mod conduct;
+mod conductor;
 mod control;
 mod coordinator;
 mod formation;
