@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::element::{ElementType, Operator, Wire};
 use crate::message::Kind;
 
 /// A failure of the fabric or of the rendezvous. Cloneable, because a broken fabric answers every later call with the
@@ -173,8 +174,16 @@ pub struct View {
     pub operation: u64,
     /// The collective that the message belongs to; `None` for a number that no collective has.
     pub kind: Option<Kind>,
+    /// The type of its elements; `None` for a number that no type has.
+    pub element: Option<ElementType>,
+    /// How elements are reduced; `None` where they are not.
+    pub operator: Option<Operator>,
+    /// How they travel; `None` for a number that means nothing.
+    pub wire: Option<Wire>,
     /// Bytes after the header; `None` where any length will do.
     pub length: Option<u64>,
+    /// Bytes of the whole collective; `None` where any length will do.
+    pub total: Option<u64>,
 }
 
 impl fmt::Display for View {
@@ -183,10 +192,27 @@ impl fmt::Display for View {
             Some(kind) => write!(f, "{kind}")?,
             None => f.write_str("an unknown operation")?,
         }
-        match self.length {
-            Some(length) => write!(f, " of {length} bytes")?,
+        if let Some(operator) = self.operator {
+            write!(f, " ({operator})")?;
+        }
+        match self.total {
+            Some(total) => write!(f, " of {total} bytes")?,
             None => f.write_str(" of any length")?,
         }
-        write!(f, " (message {}, generation {})", self.operation, self.generation)
+        match self.element {
+            Some(ElementType::Bytes) => {}
+            Some(element) => write!(f, " of {element}")?,
+            None => f.write_str(" of an unknown type")?,
+        }
+        match self.wire {
+            Some(Wire::Exact) => {}
+            Some(wire) => write!(f, ", {wire}")?,
+            None => f.write_str(", unknown on the wire")?,
+        }
+        write!(f, " (message {}", self.operation)?;
+        if let Some(length) = self.length.filter(|_| self.length != self.total) {
+            write!(f, " of {length} bytes")?;
+        }
+        write!(f, ", generation {})", self.generation)
     }
 }

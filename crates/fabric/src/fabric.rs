@@ -1,14 +1,18 @@
 //! All links of one rank.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::channel::Channel;
 use crate::error::FabricError;
-use crate::exchange::Peer;
 use crate::link::{Cable, Link, LinkCounters, Transport};
 use crate::liveness::{Health, Monitor, Timing};
+use crate::memory::Scratch;
+use crate::peer::{Peer, Pieces};
+use crate::plan::{Plan, Tuning};
+use crate::plans::Plans;
 use crate::relay::Relay;
 use crate::topology::Topology;
 use crate::wait::Patience;
@@ -30,14 +34,22 @@ pub struct Fabric {
     _monitor: Option<Monitor>,
     /// By rank; this rank's own place is empty.
     pub(crate) peers: Vec<Option<Peer>>,
-    topology: Topology,
+    pub(crate) topology: Topology,
+    pub(crate) tuning: Tuning,
     /// After the links, whose other ends may be on the way of those who still need this rank to pass things on.
     relays: Relays,
     pub(crate) patience: Patience,
     pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
-    /// What the other ranks contribute to a sum.
-    pub(crate) scratch: Vec<f32>,
+    /// Plans made before.
+    pub(crate) plans: Plans,
+    /// The plan of a single message, made anew in the same memory each time.
+    pub(crate) single: Option<Arc<Plan>>,
+    /// What collectives need besides the caller's buffer.
+    pub(crate) scratch: Scratch,
+    pub(crate) pieces: Pieces,
+    /// Operations that have begun and are not done, in order.
+    pub(crate) begun: VecDeque<u64>,
 }
 
 /// What passes through this rank, and ends with it: once nobody needs it any more, or at once when the group is broken.
@@ -89,7 +101,8 @@ impl Fabric {
         topology: Topology,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let peers = links.into_iter().map(|link| link.map(Peer::new)).collect();
+        let links = links.into_iter().enumerate();
+        let peers = links.map(|(other, link)| link.map(|link| Peer::new(rank, other, generation, link))).collect();
         let patience = Patience::new(topology.neighbours(rank) > cores);
         let relays = Relays { relays: Vec::new(), health: Arc::clone(&health) };
         Self {
@@ -98,11 +111,16 @@ impl Fabric {
             _monitor: monitor,
             peers,
             topology,
+            tuning: Tuning::default(),
             relays,
             patience,
             health,
             broken: None,
-            scratch: Vec::new(),
+            plans: Plans::default(),
+            single: None,
+            scratch: Scratch::default(),
+            pieces: Pieces::new(),
+            begun: VecDeque::new(),
         }
     }
 
@@ -146,7 +164,8 @@ impl Fabric {
         self.peers.get(rank).and_then(Option::as_ref).map(Peer::cables).unwrap_or_default()
     }
 
-    /// The time that this rank has spent waiting for others since [`Fabric::take_waited`].
+    /// The time that this rank has spent waiting for others since [`Fabric::take_waited`]. Waits that end while the rank
+    /// first looks do not count.
     pub fn waited(&self) -> Duration {
         self.patience.waited()
     }
@@ -171,6 +190,18 @@ impl Fabric {
     /// to others. Assumed, unless set, when there are more ranks on this host than cores.
     pub fn set_crowded(&mut self, crowded: bool) {
         self.patience.set_crowded(crowded);
+    }
+
+    /// The sizes at which collectives are done in another way.
+    pub fn tuning(&self) -> Tuning {
+        self.tuning
+    }
+
+    /// Sets them. They must be the same on all ranks, as ranks that do a collective in different ways do not understand
+    /// each other.
+    pub fn set_tuning(&mut self, tuning: Tuning) {
+        self.tuning = tuning;
+        self.plans = Plans::default();
     }
 }
 

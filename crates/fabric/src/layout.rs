@@ -37,6 +37,27 @@ impl Layout {
         self.bytes * self.rows
     }
 
+    /// The bytes that the message is made of, when they are in one piece.
+    #[inline]
+    pub(crate) fn as_range(&self) -> Option<Range<usize>> {
+        (self.rows <= 1).then(|| self.start..self.start + self.len())
+    }
+
+    /// Copies the beginning of the message out of the buffer.
+    pub(crate) fn read(&self, buffer: &[u8], mut message: &mut [u8]) {
+        for (start, length) in self.spans(0) {
+            let (part, rest) = message.split_at_mut(length.min(message.len()));
+            part.copy_from_slice(&buffer[start..start + part.len()]);
+            message = rest;
+        }
+    }
+
+    /// Where in the buffer a byte of the message lies.
+    #[cfg(test)]
+    pub(crate) fn place_of(&self, position: usize) -> usize {
+        self.start + position / self.bytes * self.stride + position % self.bytes
+    }
+
     /// Collects what follows byte `position` of the message: returns the number of pieces.
     pub(crate) fn pieces<'a>(&self, buffer: &'a [u8], position: usize, pieces: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
@@ -62,7 +83,7 @@ impl Layout {
     }
 
     /// Start and length in the buffer of each piece from byte `position` of the message on.
-    fn spans(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+    pub(crate) fn spans(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let Self { start, bytes, rows, stride } = *self;
         // Pieces without bytes are none.
         let row = position.checked_div(bytes).unwrap_or(rows);

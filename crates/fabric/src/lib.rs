@@ -39,30 +39,40 @@ compile_error!("the fabric needs a Unix system");
 #[cfg(target_endian = "big")]
 compile_error!("ranks exchange numbers as they lie in memory, little-endian");
 
+mod arithmetic;
 mod channel;
 mod collectives;
+mod element;
 mod error;
-mod exchange;
+mod executor;
 mod fabric;
 mod layout;
 mod link;
 mod liveness;
 mod local;
+mod memory;
 mod message;
+mod peer;
+mod plan;
+mod plans;
 mod probe;
 mod relay;
 mod rendezvous;
 mod secret;
+mod sleep;
 mod team;
 mod timed;
 mod topology;
 mod wait;
 
+pub use collectives::Operation;
+pub use element::{Element, ElementType, Number, Operator, Wire};
 pub use error::{Cause, FabricError, View};
 pub use fabric::Fabric;
 pub use link::{Cable, Interest, Link, LinkCounters, Transport, Watched};
-pub use local::local_group;
-pub use message::{Kind, MAX_MESSAGE};
+pub use local::{local_group, local_group_on};
+pub use message::{HEADER_BYTES, Kind, MAX_MESSAGE, decode_header};
+pub use plan::Tuning;
 pub use probe::{LinkMeasurement, ProbeOptions, Warning, WarningKind, diagnose};
 pub use rendezvous::{
     Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Network, Observer,

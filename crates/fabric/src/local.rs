@@ -19,7 +19,16 @@ type Pair = (Box<dyn Link>, Box<dyn Link>);
 /// # Errors
 /// When the system has no sockets or no shared memory left.
 pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, FabricError> {
+    local_group_on(&Topology::one_host(size), transport)
+}
+
+/// As [`local_group`], for ranks that believe to be on another topology, and so do their collectives as one does there.
+///
+/// # Errors
+/// As for [`local_group`].
+pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<Fabric>, FabricError> {
     // Rank by rank, each link is made with all lower ranks, whose rows so fill up in order.
+    let size = topology.size();
     let mut rows: Vec<(Links, Lifelines)> = Vec::with_capacity(size);
     for _ in 0..size {
         let (mut links, mut lifelines): (Links, Lifelines) = (Vec::with_capacity(size), Vec::with_capacity(size));
@@ -35,8 +44,11 @@ pub fn local_group(size: usize, transport: Transport) -> Result<Vec<Fabric>, Fab
         lifelines.push(None);
         rows.push((links, lifelines));
     }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let fabrics = rows.into_iter().enumerate().map(|(rank, (links, lifelines))| {
-        Fabric::from_links(rank, 1, links, lifelines, Topology::one_host(size), LIVENESS_DEADLINE)
+        let mut fabric = Fabric::from_links(rank, 1, links, lifelines, topology.clone(), LIVENESS_DEADLINE)?;
+        fabric.set_crowded(size > cores);
+        Ok(fabric)
     });
     fabrics.collect()
 }

@@ -9,6 +9,8 @@ use crate::error::FabricError;
 pub struct Team {
     members: Vec<usize>,
     index: usize,
+    /// The highest rank among the members.
+    rank_max: usize,
 }
 
 impl Team {
@@ -26,7 +28,8 @@ impl Team {
         if sorted.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(FabricError::Invalid(format!("team {members:?} names a rank twice")));
         }
-        Ok(Self { members, index })
+        let rank_max = sorted.last().copied().unwrap_or(rank);
+        Ok(Self { members, index, rank_max })
     }
 
     /// The team of consecutive `ranks`, as seen by `rank`.
@@ -45,6 +48,10 @@ impl Team {
     /// The position of the rank that holds this value.
     pub fn index(&self) -> usize {
         self.index
+    }
+
+    pub(crate) fn rank_max(&self) -> usize {
+        self.rank_max
     }
 
     /// The number of members, never 0.

@@ -65,12 +65,12 @@ impl Topology {
 
     /// Every rank on a host of its own, with a cable between any two.
     pub fn full_mesh(size: usize) -> Self {
-        Self::complete((0..size).collect())
+        Self::full_mesh_on((0..size).collect())
     }
 
     /// All ranks on one host.
     pub fn one_host(size: usize) -> Self {
-        Self::complete(vec![0; size])
+        Self::full_mesh_on(vec![0; size])
     }
 
     /// Hosts of one rank each in a row: each has a cable to the one before and the one after.
@@ -105,7 +105,8 @@ impl Topology {
         }
     }
 
-    fn complete(hosts: Vec<usize>) -> Self {
+    /// Ranks on these hosts (a number per rank, equal for ranks of one host), any two of which are connected.
+    pub fn full_mesh_on(hosts: Vec<usize>) -> Self {
         let size = hosts.len();
         let distinct = |index: usize| u32::from(index / size != index % size);
         let cables: Vec<u32> = (0..size * size).map(distinct).collect();

@@ -69,8 +69,9 @@ impl Patience {
 }
 
 /// How much a waiting rank lets go of its core.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum Stage {
+    #[default]
     Spin,
     Yield,
     Sleep,
@@ -86,26 +87,35 @@ pub(crate) enum Advice {
     GiveUp(Duration),
 }
 
-/// A stretch in which nothing moves.
+/// A stretch in which nothing moves. The clock is not read before it has gone on for some polls, as most are shorter
+/// than it takes to read it.
+#[derive(Default)]
 pub(crate) struct Wait {
-    started: Instant,
+    started: Option<Instant>,
     polls: u32,
     stage: Stage,
 }
 
 impl Wait {
-    pub(crate) fn start() -> Self {
-        Self { started: Instant::now(), polls: 0, stage: Stage::Spin }
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self::default()
     }
 
     /// Called each time that nothing has moved. The wait must not go on for longer than `deadline`.
+    #[inline]
     pub(crate) fn advise(&mut self, patience: &Patience, deadline: Duration) -> Advice {
         self.polls = self.polls.wrapping_add(1);
-        if self.stage == Stage::Spin && !self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        if self.stage == Stage::Spin && !self.polls.is_multiple_of(POLLS_PER_LOOK) && !patience.crowded {
             std::hint::spin_loop();
             return Advice::Poll;
         }
-        let elapsed = self.started.elapsed();
+        self.look(patience, deadline)
+    }
+
+    #[cold]
+    fn look(&mut self, patience: &Patience, deadline: Duration) -> Advice {
+        let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
         self.stage = patience.stage(elapsed);
         match (self.stage, deadline.checked_sub(elapsed)) {
             (_, None | Some(Duration::ZERO)) => Advice::GiveUp(elapsed),
@@ -118,9 +128,19 @@ impl Wait {
         }
     }
 
-    /// Called when something has moved.
-    pub(crate) fn end(self, patience: &mut Patience) {
-        let elapsed = self.started.elapsed();
+    /// Called when something has moved. The next stretch begins.
+    #[inline]
+    pub(crate) fn end(&mut self, patience: &mut Patience) {
+        if let Some(started) = self.started.take() {
+            self.note(started.elapsed(), patience);
+        } else if self.polls > 0 {
+            patience.long_waits = 0;
+        }
+        (self.polls, self.stage) = (0, Stage::Spin);
+    }
+
+    #[cold]
+    fn note(&mut self, elapsed: Duration, patience: &mut Patience) {
         patience.waited += elapsed;
         let long = elapsed > patience.spin;
         patience.long_waits = if long { (patience.long_waits + 1).min(LONG_WAITS_MAX) } else { 0 };

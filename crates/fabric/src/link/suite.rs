@@ -36,7 +36,8 @@ fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric
         fabric(1, vec![Some(b), None], vec![Some(for_b), None]),
     );
     // The lifelines stay those of one generation: what is tested is what data does.
-    (fabrics.0.generation, fabrics.1.generation) = (first, second);
+    fabrics.0.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(first));
+    fabrics.1.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(second));
     fabrics
 }
 
@@ -253,13 +254,52 @@ fn mismatch(error: FabricError) -> (View, View) {
 }
 
 #[test]
-fn other_generations_are_refused() {
+fn newer_generations_are_refused() {
     for_each_kind(|transport| {
-        let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+        let (mut a, mut b) = pair_of_generations(transport, 6, 5);
         a.send(1, &[1, 2, 3]).unwrap();
         let (ours, theirs) = mismatch(b.recv(0, &mut [0; 3]).unwrap_err());
-        assert_eq!((ours.generation, theirs.generation), (5, 4));
+        assert_eq!((ours.generation, theirs.generation), (5, 6));
         assert_eq!((ours.length, theirs.length), (Some(3), Some(3)));
+    });
+}
+
+/// Whatever is left over from before the group was formed anew, and however much of it comes at a time.
+#[test]
+fn older_generations_are_skipped() {
+    for_each_kind(|transport| {
+        for length in [0, 3, 5000, 100_000] {
+            let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+            a.send(1, &pattern(length, 1)).unwrap();
+            a.send(1, &[7; 3]).unwrap();
+            a.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(5));
+            a.send(1, &[1, 2, 3]).unwrap();
+            a.send(1, &[4, 5]).unwrap();
+            let (mut first, mut second) = ([0; 3], [0; 2]);
+            b.recv(0, &mut first).unwrap();
+            b.recv(0, &mut second).unwrap();
+            assert_eq!((first, second), ([1, 2, 3], [4, 5]), "{length} bytes over {transport}");
+        }
+    });
+}
+
+/// A sum is combined with what comes as it comes, which must not be remains of something else.
+#[test]
+fn older_generations_are_not_added_up() {
+    for_each_kind(|transport| {
+        let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+        a.send(1, &pattern(10_000, 1)).unwrap();
+        a.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(5));
+        thread::scope(|scope| {
+            for fabric in [&mut a, &mut b] {
+                scope.spawn(move || {
+                    let team = crate::Team::of_range(0..2, fabric.rank()).unwrap();
+                    let mut buffer = vec![fabric.rank() as f32 + 1.0; 9999];
+                    fabric.all_reduce_sum(&team, &mut buffer).unwrap();
+                    assert!(buffer.iter().all(|&number| number == 3.0));
+                });
+            }
+        });
     });
 }
 
@@ -295,7 +335,7 @@ fn links_say_what_they_are() {
 proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(32))]
     #[test]
-    fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 24..200)) {
+    fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 32..200)) {
         for_each_kind(|transport| {
             let (mut stranger, link) = local_pair(transport).unwrap();
             let (_stranger, lifeline) = local_lifelines().unwrap();

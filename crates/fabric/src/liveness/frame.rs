@@ -254,7 +254,16 @@ mod tests {
     }
 
     fn statement() -> impl Strategy<Value = Statement> {
-        let view = |operation| View { generation: 7, operation, kind: Some(Kind::Barrier), length: None };
+        let view = |operation| View {
+            generation: 7,
+            operation,
+            kind: Some(Kind::Barrier),
+            element: None,
+            operator: None,
+            wire: None,
+            length: None,
+            total: None,
+        };
         prop_oneof![
             (proptest::option::of(0usize..8), 0u64..1 << 40).prop_map(|(waiting_for, micros)| {
                 Statement::Alive { waiting_for, interval: Duration::from_micros(micros) }
