@@ -40,7 +40,10 @@ impl Layout {
     /// The bytes that the message is made of, when they are in one piece.
     #[inline]
     pub(crate) fn as_range(&self) -> Option<Range<usize>> {
-        (self.rows <= 1).then(|| self.start..self.start + self.len())
+        match self.len() {
+            0 => Some(0..0),
+            length => (self.rows == 1).then(|| self.start..self.start + length),
+        }
     }
 
     /// Copies the beginning of the message out of the buffer.
