@@ -46,6 +46,7 @@ mod element;
 mod error;
 mod executor;
 mod fabric;
+pub mod launch;
 mod layout;
 mod link;
 mod liveness;
