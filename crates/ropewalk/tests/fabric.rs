@@ -23,10 +23,13 @@ fn collectives_give_a_row_for_each_size() {
 
 #[test]
 fn several_collectives_of_more_ranks_than_cores_can_be_measured() {
-    let collectives = "all_reduce,all_gather,broadcast,barrier";
-    let arguments = ["bench", "collectives", "--ranks", "3", "--sizes", "4K", "--seconds", "0.01"];
-    let rows = json(&[&arguments[..], &["--collective", collectives, "--json"]].concat());
-    assert_eq!(rows.as_array().unwrap().len(), 4);
+    let collectives = "all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,barrier";
+    let arguments = ["bench", "collectives", "--ranks", "3", "--sizes", "12K", "--seconds", "0.01"];
+    for dtype in ["f32", "bf16"] {
+        let rows = json(&[&arguments[..], &["--collective", collectives, "--dtype", dtype, "--json"]].concat());
+        assert_eq!(rows.as_array().unwrap().len(), 6);
+        assert_eq!(rows[5]["dtype"], dtype);
+    }
     let table = run(&arguments);
     assert!(table.status.success() && String::from_utf8_lossy(&table.stdout).contains("all_reduce"));
 }
@@ -49,7 +52,9 @@ fn links_are_measured_in_both_directions() {
 #[test]
 fn wrong_requests_are_told_what_is_wrong() {
     assert!(failure(&["bench", "collectives", "--ranks", "1"]).contains("at least 2"));
-    assert!(failure(&["bench", "collectives", "--sizes", "7"]).contains("float32"));
+    assert!(failure(&["bench", "collectives", "--sizes", "7"]).contains("whole number of elements"));
+    let uneven = failure(&["bench", "collectives", "--ranks", "3", "--sizes", "1K", "--collective", "all_to_all"]);
+    assert!(uneven.contains("multiples of 12"), "{uneven}");
     assert!(failure(&["bench", "collectives", "--sizes", "1G"]).contains("not a number of bytes"));
     assert!(failure(&["bench"]).contains("MODEL"));
     assert!(failure(&["link", "--ranks", "0"]).contains("at least 2"));

@@ -1,10 +1,12 @@
 //! Timings of collectives.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, ensure};
 use clap::ValueEnum;
-use fabric::{Fabric, FabricError, Joined, Team};
+use fabric::{Fabric, FabricError, Joined, Number, Operator, Team};
+use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use super::report;
@@ -21,18 +23,42 @@ const WARM_UP_CALLS: u32 = 20;
 pub(crate) enum Collective {
     /// The sum of all ranks' buffers, to all
     AllReduce,
+    /// The sums, each rank's part to that rank
+    ReduceScatter,
     /// Each rank's part, to all
     AllGather,
+    /// A part of each rank's buffer, to each
+    AllToAll,
     /// One rank's buffer, to all
     Broadcast,
     /// Nothing but arrival
     Barrier,
 }
 
+/// The type of the elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Dtype {
+    #[default]
+    F32,
+    F16,
+    Bf16,
+}
+
+impl Dtype {
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+        }
+    }
+}
+
 /// Measure collectives.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct CollectivesJob {
     pub(crate) collectives: Vec<Collective>,
+    pub(crate) dtype: Dtype,
     /// Bytes of the whole buffer.
     pub(crate) sizes: Vec<usize>,
     /// How long each row is measured.
@@ -67,7 +93,11 @@ fn measure_all(fabric: &mut Fabric, job: &CollectivesJob) -> anyhow::Result<Vec<
     let mut rows = Vec::new();
     for &collective in &job.collectives {
         for &bytes in &job.sizes {
-            let times = measure(fabric, &team, collective, bytes, job.budget)?;
+            let times = match job.dtype {
+                Dtype::F32 => measure::<f32>(fabric, &team, collective, bytes, job.budget),
+                Dtype::F16 => measure::<f16>(fabric, &team, collective, bytes, job.budget),
+                Dtype::Bf16 => measure::<bf16>(fabric, &team, collective, bytes, job.budget),
+            }?;
             let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1e6;
             rows.push(Timing {
                 collective,
@@ -92,14 +122,14 @@ fn transports(fabric: &Fabric) -> String {
 }
 
 /// Sorted times of single calls.
-fn measure(
+fn measure<T: Countable>(
     fabric: &mut Fabric,
     team: &Team,
     collective: Collective,
     bytes: usize,
     budget: Duration,
 ) -> anyhow::Result<Vec<Duration>> {
-    let mut work = Work::new(collective, bytes, team);
+    let mut work = Work::<T>::new(collective, bytes, team);
     work.check(fabric, team)?;
     let warm_up = Instant::now();
     for _ in 0..WARM_UP_CALLS {
@@ -129,57 +159,83 @@ fn measure(
     Ok(times)
 }
 
-/// One operation and its buffers.
-struct Work {
-    collective: Collective,
-    buffer: Vec<f32>,
-    message: Vec<u8>,
-    parts: Vec<std::ops::Range<usize>>,
+/// Numbers that can be told from one another.
+trait Countable: Number + PartialEq {
+    const ZERO: Self;
+    fn from_index(index: usize) -> Self;
 }
 
-impl Work {
+impl Countable for f32 {
+    const ZERO: Self = 0.0;
+    fn from_index(index: usize) -> Self {
+        index as f32
+    }
+}
+
+impl Countable for f16 {
+    const ZERO: Self = f16::ZERO;
+    fn from_index(index: usize) -> Self {
+        f16::from_f32(index as f32)
+    }
+}
+
+impl Countable for bf16 {
+    const ZERO: Self = bf16::ZERO;
+    fn from_index(index: usize) -> Self {
+        bf16::from_f32(index as f32)
+    }
+}
+
+/// One operation and its buffers.
+struct Work<T> {
+    collective: Collective,
+    buffer: Vec<T>,
+    /// Where an operation puts its results that does not leave them in the buffer.
+    target: Vec<T>,
+    /// What each member has or gets.
+    parts: Vec<Range<usize>>,
+}
+
+impl<T: Countable> Work<T> {
     fn new(collective: Collective, bytes: usize, team: &Team) -> Self {
-        let width = bytes / size_of::<f32>();
+        let width = bytes / size_of::<T>();
         let bound = |index: usize| width * index / team.len();
         let parts = (0..team.len()).map(|index| bound(index)..bound(index + 1)).collect();
-        Self { collective, buffer: vec![0.0; width], message: vec![0; bytes], parts }
+        let target = if collective == Collective::AllToAll { vec![T::ZERO; width] } else { Vec::new() };
+        Self { collective, buffer: vec![T::ZERO; width], target, parts }
     }
 
     /// Makes one call of which the result is known, and leaves zeros, which stay what they are however often they are
     /// added up.
     fn check(&mut self, fabric: &mut Fabric, team: &Team) -> anyhow::Result<()> {
-        let value = |index: usize| index as f32 + 1.0;
         let own = team.index();
-        match self.collective {
-            Collective::AllReduce => self.buffer.fill(value(own)),
-            Collective::AllGather => self.buffer[self.parts[own].clone()].fill(value(own)),
-            Collective::Broadcast => self.message.fill(u8::from(own == 0)),
-            Collective::Barrier => {}
-        }
+        self.buffer.fill(T::from_index(own + 1));
         self.call(fabric, team)?;
+        let sum = T::from_index((1..=team.len()).sum());
+        let all_are = |elements: &[T], value: T| elements.iter().all(|&element| element == value);
+        let from_each =
+            |elements: &[T]| (0..team.len()).all(|i| all_are(&elements[self.parts[i].clone()], T::from_index(i + 1)));
         let right = match self.collective {
-            Collective::AllReduce => {
-                let sum = (0..team.len()).map(value).sum::<f32>();
-                self.buffer.iter().all(|&element| element == sum)
-            }
-            Collective::AllGather => {
-                let is_right =
-                    |index: usize| self.buffer[self.parts[index].clone()].iter().all(|&it| it == value(index));
-                (0..team.len()).all(is_right)
-            }
-            Collective::Broadcast => self.message.iter().all(|&byte| byte == 1),
+            Collective::AllReduce => all_are(&self.buffer, sum),
+            Collective::ReduceScatter => all_are(&self.buffer[self.parts[own].clone()], sum),
+            Collective::AllGather => from_each(&self.buffer),
+            Collective::AllToAll => from_each(&self.target),
+            Collective::Broadcast => all_are(&self.buffer, T::from_index(1)),
             Collective::Barrier => true,
         };
-        ensure!(right, "{:?} of {} bytes gave a wrong result", self.collective, self.message.len());
-        self.buffer.fill(0.0);
+        ensure!(right, "{:?} of {} elements gave a wrong result", self.collective, self.buffer.len());
+        self.buffer.fill(T::ZERO);
         Ok(())
     }
 
     fn call(&mut self, fabric: &mut Fabric, team: &Team) -> Result<(), FabricError> {
+        let buffer = &mut self.buffer;
         match self.collective {
-            Collective::AllReduce => fabric.all_reduce_sum(team, &mut self.buffer),
-            Collective::AllGather => fabric.all_gather(team, 1, self.buffer.len(), &self.parts, &mut self.buffer),
-            Collective::Broadcast => fabric.broadcast(team, 0, &mut self.message),
+            Collective::AllReduce => fabric.all_reduce(team, Operator::Sum, buffer),
+            Collective::ReduceScatter => fabric.reduce_scatter(team, Operator::Sum, &self.parts, buffer),
+            Collective::AllGather => fabric.all_gather(team, 1, buffer.len(), &self.parts, buffer),
+            Collective::AllToAll => fabric.all_to_all(team, buffer, &mut self.target),
+            Collective::Broadcast => fabric.broadcast_into(team, 0, buffer),
             Collective::Barrier => fabric.barrier(team),
         }
     }

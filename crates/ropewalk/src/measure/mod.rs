@@ -9,7 +9,7 @@ use fabric::{Joined, LinkMeasurement, ProbeOptions};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::collectives::{Collective, CollectivesJob, Timing, measure_collectives};
+pub(crate) use self::collectives::{Collective, CollectivesJob, Dtype, Timing, measure_collectives};
 use crate::group::Gathering;
 use crate::job::RankJob;
 

@@ -10,14 +10,14 @@ use crate::commands::print_json;
 use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
-use crate::measure::{Collective, CollectivesJob, Timing, gather_reports};
+use crate::measure::{Collective, CollectivesJob, Dtype, Timing, gather_reports};
 use crate::options::{LinkOptions, RemoteOptions};
 use crate::table;
 
 /// The largest buffer that can be measured: 1 GiB.
 const SIZE_MAX: usize = 1 << 30;
 
-/// Measure collectives of float32 between ranks
+/// Measure collectives between ranks
 ///
 /// Each rank is a process, on a core of its own as far as there are enough. Times are those of single calls, as rank 0
 /// sees them, without anything in between.
@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// What to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "all_reduce")]
     collective: Vec<Collective>,
+    /// The type of the elements
+    #[arg(long, value_enum, default_value_t)]
+    dtype: Dtype,
     /// How long each row is measured, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
@@ -53,6 +56,7 @@ pub(crate) struct Arguments {
 #[derive(Serialize)]
 struct Row {
     collective: Collective,
+    dtype: Dtype,
     bytes: usize,
     ranks: usize,
     transport: String,
@@ -64,17 +68,17 @@ struct Row {
 }
 
 impl Row {
-    fn new(timing: Timing, ranks: usize) -> Self {
+    fn new(timing: Timing, dtype: Dtype, ranks: usize) -> Self {
         let Timing { collective, bytes, median_us, p99_us, calls, transport } = timing;
         let others = ranks.saturating_sub(1) as f64;
         let share = match collective {
             Collective::AllReduce => 2.0 * others / ranks as f64,
-            Collective::AllGather => others / ranks as f64,
+            Collective::ReduceScatter | Collective::AllGather | Collective::AllToAll => others / ranks as f64,
             Collective::Broadcast => 1.0,
             Collective::Barrier => 0.0,
         };
         let bus_gb_s = if median_us > 0.0 { share * bytes as f64 / median_us / 1e3 } else { 0.0 };
-        Self { collective, bytes, ranks, transport, median_us, p99_us, bus_gb_s, calls }
+        Self { collective, dtype, bytes, ranks, transport, median_us, p99_us, bus_gb_s, calls }
     }
 
     fn cells(&self) -> Vec<String> {
@@ -96,20 +100,35 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if ranks < 2 {
         bail!("--ranks must be at least 2: one rank exchanges nothing");
     }
+    let element = arguments.dtype.bytes();
+    if let Some(size) = arguments.sizes.iter().find(|&size| size % element != 0) {
+        bail!("--sizes: {size} bytes are no whole number of elements of {element} bytes");
+    }
+    let parts = ranks * element;
+    let shared_out = arguments.collective.contains(&Collective::AllToAll);
+    if let Some(size) = arguments.sizes.iter().find(|&size| shared_out && size % parts != 0) {
+        bail!("--sizes: {size} bytes cannot be shared out equally for all_to_all: take multiples of {parts}");
+    }
     if !(0.0..=3600.0).contains(&arguments.seconds) {
         bail!("--seconds must be between 0 and 3600");
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let job = RankJob::Collectives(CollectivesJob {
         collectives: arguments.collective.clone(),
+        dtype: arguments.dtype,
         sizes: arguments.sizes.clone(),
         budget: Duration::from_secs_f64(arguments.seconds),
         pin: local_ranks(ranks, &arguments.remote)? <= cores,
     });
     let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
     let reports: Vec<Vec<Timing>> = gather_reports(gathering, &job)?;
-    let rows: Vec<Row> =
-        reports.into_iter().next().into_iter().flatten().map(|timing| Row::new(timing, ranks)).collect();
+    let rows: Vec<Row> = reports
+        .into_iter()
+        .next()
+        .into_iter()
+        .flatten()
+        .map(|timing| Row::new(timing, arguments.dtype, ranks))
+        .collect();
     if arguments.json {
         return print_json(&rows);
     }
@@ -126,11 +145,7 @@ fn parse_size(text: &str) -> Result<usize, String> {
     };
     let size =
         digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit)).filter(|&size| size <= SIZE_MAX);
-    let size = size.ok_or_else(expected)?;
-    if size % size_of::<f32>() != 0 {
-        return Err(format!("{size} bytes are no whole number of float32 elements"));
-    }
-    Ok(size)
+    size.ok_or_else(expected)
 }
 
 #[cfg(test)]
@@ -142,7 +157,7 @@ mod tests {
         assert_eq!(parse_size("64"), Ok(64));
         assert_eq!(parse_size("8K"), Ok(8192));
         assert_eq!(parse_size("16m"), Ok(16 << 20));
-        for wrong in ["", "K", "-1", "1.5K", "99999999999M", "2048M", "3"] {
+        for wrong in ["", "K", "-1", "1.5K", "99999999999M", "2048M"] {
             assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
