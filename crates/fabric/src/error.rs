@@ -50,6 +50,14 @@ pub enum FabricError {
         /// The message that came.
         theirs: View,
     },
+    /// Not enough ranks are left to form a group anew.
+    #[error("only {left} ranks are left, and a group of fewer than {least} is not wanted; start the group again")]
+    TooFew {
+        /// The ranks that are there, this one included.
+        left: usize,
+        /// The fewest that were asked for.
+        least: usize,
+    },
     /// Something did not happen in time, and no single rank is to blame.
     #[error("{what} did not happen within {after:?}")]
     Timeout {

@@ -14,6 +14,7 @@ use crate::peer::{Peer, Pieces};
 use crate::plan::{Plan, Tuning};
 use crate::plans::Plans;
 use crate::relay::Relay;
+use crate::rendezvous::Kept;
 use crate::topology::Topology;
 use crate::wait::Patience;
 
@@ -38,6 +39,8 @@ pub struct Fabric {
     pub(crate) tuning: Tuning,
     /// After the links, whose other ends may be on the way of those who still need this rank to pass things on.
     relays: Relays,
+    /// For the case that the group has to form anew.
+    pub(crate) kept: Option<Box<Kept>>,
     pub(crate) patience: Patience,
     pub(crate) health: Arc<Health>,
     pub(crate) broken: Option<FabricError>,
@@ -113,6 +116,7 @@ impl Fabric {
             topology,
             tuning: Tuning::default(),
             relays,
+            kept: None,
             patience,
             health,
             broken: None,
@@ -126,7 +130,12 @@ impl Fabric {
 
     /// Has the fabric keep what passes bytes on through this rank.
     pub(crate) fn keep(&mut self, relays: Vec<Relay>) {
-        self.relays.relays = relays;
+        self.relays.relays.extend(relays);
+    }
+
+    /// Ends the data links. The lifelines stay.
+    pub(crate) fn let_go(&mut self) {
+        self.peers.iter_mut().for_each(|peer| *peer = None);
     }
 
     /// This rank's number.

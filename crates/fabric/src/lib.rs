@@ -77,7 +77,7 @@ pub use plan::Tuning;
 pub use probe::{LinkMeasurement, ProbeOptions, Warning, WarningKind, diagnose};
 pub use rendezvous::{
     Control, ControlReceiver, ControlSender, Hello, JoinOptions, Joined, MAX_FRAME, MAX_RANKS, Network, Observer,
-    Rendezvous, RendezvousEvent, RendezvousOptions, Stopper, join,
+    ReformOptions, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper, join,
 };
 pub use secret::Secret;
 pub use team::Team;

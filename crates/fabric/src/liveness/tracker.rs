@@ -129,21 +129,20 @@ impl Tracker {
                 self.peers[from].interval = interval.clamp(self.timing.interval, INTERVAL_MAX);
             }
             // A rank that was given up may have woken up and know nothing of it yet.
-            _ if self.peers[from].standing == Standing::Lost => {}
+            _ if self.peers[from].standing != Standing::Here => {}
             Statement::Accusation { accuser, culprit, cause } => {
                 self.accuse(accuser, culprit, cause, now);
                 // Whoever has reason to join in does it now, while accusations are being collected.
                 self.accuse_silent(now);
             }
             Statement::Verdict(trouble) => self.conclude(trouble),
-            Statement::Goodbye if self.peers[from].standing == Standing::Here => {
+            Statement::Goodbye => {
                 self.peers[from].standing = Standing::Left;
                 self.accusations.retain(|(culprit, _), _| *culprit != from);
                 if self.peers[from].broken.is_some() {
                     self.conclude(Trouble::Lost { rank: from, cause: Cause::Left });
                 }
             }
-            Statement::Goodbye => {}
         }
     }
 
@@ -172,8 +171,11 @@ impl Tracker {
         self.conclude(trouble);
     }
 
-    /// The data link to a rank broke.
+    /// The data link to a rank broke. Once the group cannot go on, that says nothing any more.
     pub(crate) fn on_broken(&mut self, rank: usize, cause: Cause, now: Duration) {
+        if !self.verdicts.is_empty() {
+            return;
+        }
         match self.peers[rank].standing {
             Standing::Here => {
                 let until = now + self.timing.patience;
@@ -304,7 +306,6 @@ impl Tracker {
                 // Whom a rank is lost to hears so, too: it may only have been stopped.
                 self.tell_all(Some(*rank), &Statement::Verdict(trouble.clone()));
                 self.peers[*rank].standing = Standing::Lost;
-                self.peers[*rank].broken = None;
                 // Whoever is still accused in the light of this will be accused again.
                 self.accusations.clear();
                 self.judgement = None;
@@ -317,6 +318,8 @@ impl Tracker {
             }
         }
         self.verdicts.push(trouble);
+        // Whoever has let go of its data links may have done so because of this.
+        self.peers.iter_mut().for_each(|peer| peer.broken = None);
     }
 
     /// Puts a statement into the outboxes of all that are there, and of `also`.
@@ -502,6 +505,7 @@ mod tests {
         group.settle();
         group.run(DEADLINE);
         assert_eq!(group.first_lost(2), Some(1));
+        assert_eq!(group.trackers[2].verdicts().len(), 1, "what is explained is not held against anyone later");
     }
 
     #[test]

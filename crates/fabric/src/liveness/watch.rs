@@ -64,11 +64,12 @@ impl<W: Wire> Watch<W> {
             }
         }
         self.tracker.on_tick(self.health.waiting_for(), now);
-        self.publish();
         if closing {
             self.tracker.say_goodbye();
         }
+        // The others hear of it before this rank acts upon it.
         self.write_all();
+        self.publish();
         if closing {
             // What has come and is not read would end the connection before the goodbye was read.
             for rank in 0..self.lines.len() {

@@ -31,6 +31,8 @@ pub(crate) enum Purpose {
     Control = 1,
     /// A connection between two ranks.
     Link = 2,
+    /// A rank's connection to the one that gathers a new group.
+    Reform = 3,
 }
 
 /// One side of the handshake.

@@ -12,6 +12,7 @@ use super::frame::{check_length, read_frame, read_json, write_frame, write_json}
 use super::host::host_identity;
 use super::party::Party;
 use super::reception::prepare;
+use super::reform::{Kept, clone_listeners, finish};
 use super::wire::{Answer, Introduction, Welcome};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
@@ -119,14 +120,20 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     if rank >= size {
         return Err(lost(Cause::corrupt(format!("it made this rank {rank} of {size}"))));
     }
+    let kept = Kept {
+        secret: secret.clone(),
+        session: welcome.session.clone().into_bytes(),
+        ranks: welcome.ranks.clone(),
+        own: own.clone(),
+        listeners: clone_listeners(&listeners)?,
+        transport: options.transport,
+        connections: options.connections_per_cable,
+        wait_deadline: options.wait_deadline,
+        liveness_deadline: options.liveness_deadline,
+    };
     let party = Party::new(secret.clone(), welcome, options.transport, options.connections_per_cable, own);
-    let formed = form(party, &stream, listeners, by)?;
-    let relays = forwarder.into_iter().chain(formed.relay).collect();
-    let deadline = options.liveness_deadline;
-    let (links, lifelines) = (formed.links, formed.lifelines);
-    let mut fabric = Fabric::from_links(rank, generation, links, lifelines, formed.topology, deadline)?;
-    fabric.keep(relays);
-    fabric.set_deadline(options.wait_deadline);
+    let mut fabric = finish(form(party, &stream, listeners, by)?, rank, generation, kept)?;
+    fabric.keep(forwarder.into_iter().collect());
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank, size, job, control, fabric })
 }

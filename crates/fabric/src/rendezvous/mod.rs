@@ -10,11 +10,13 @@ mod formation;
 mod frame;
 mod host;
 mod join;
+mod muster;
 mod pairing;
 mod party;
 mod passage;
 mod reaching;
 mod reception;
+mod reform;
 mod stripes;
 mod wire;
 
@@ -25,3 +27,5 @@ pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, R
 pub use frame::MAX_FRAME;
 pub use join::{JoinOptions, Joined, join};
 pub(crate) use reception::prepare;
+pub(crate) use reform::Kept;
+pub use reform::ReformOptions;

@@ -18,6 +18,13 @@ pub(crate) struct Introduction {
     pub(crate) listeners: Vec<SocketAddr>,
 }
 
+/// A rank to the one that gathers a new group of those that are left.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Survivor {
+    /// Its number in the old group.
+    pub(crate) rank: usize,
+}
+
 /// Coordinator to rank, when all have come. After a welcome the job follows.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Answer {
