@@ -14,6 +14,9 @@ const GATHER_LOCAL: Duration = Duration::from_secs(30);
 /// How long a person may take to start ranks on other machines.
 const GATHER_REMOTE: Duration = Duration::from_secs(600);
 
+/// The ranks of a group about which nothing was said.
+pub(crate) const DEFAULT_RANKS: usize = 2;
+
 /// Ranks that are on their way.
 pub(crate) struct Gathering {
     rendezvous: Rendezvous,
@@ -24,16 +27,18 @@ impl Gathering {
     /// Starts `size` ranks, less those that others are to start elsewhere.
     pub(crate) fn start(size: usize, remote: &RemoteOptions, links: &LinkOptions) -> anyhow::Result<Self> {
         let local_ranks = local_ranks(size, remote)?;
-        let secret = secret(remote.secret_file.as_deref())?;
+        let (address, secret) = match &remote.launch {
+            Some(launch) => (launch.listening_address()?.to_string(), launch.secret()?),
+            None => (remote.rendezvous.clone(), secret(remote.secret_file.as_deref())?),
+        };
         let options = RendezvousOptions {
             deadline: if remote.remote_ranks > 0 { GATHER_REMOTE } else { GATHER_LOCAL },
             ..RendezvousOptions::default()
         };
-        let address = remote.rendezvous.as_str();
-        let rendezvous = Rendezvous::listen(address, &secret, size, options)
+        let rendezvous = Rendezvous::listen(address.as_str(), &secret, size, options)
             .with_context(|| format!("cannot wait for ranks at {address}"))?;
         let children = Children::spawn(local_ranks, rendezvous.address(), &secret, links)?;
-        if remote.remote_ranks > 0 {
+        if remote.remote_ranks > 0 && remote.launch.is_none() {
             announce(remote, &rendezvous);
         }
         Ok(Self { rendezvous, children })

@@ -5,6 +5,7 @@ mod commands;
 mod group;
 mod interrupt;
 mod job;
+mod launched;
 mod measure;
 mod models;
 mod options;
@@ -18,6 +19,8 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use crate::launched::Follower;
 
 /// Joins the machines on a desk into one that runs language models.
 #[derive(Parser)]
@@ -45,14 +48,42 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("ROPEWALK_LOG");
     tracing_subscriber::fmt()
         .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-    let result = match arguments.command {
+    let result = match arguments.command.follower() {
+        Ok(Some(follower)) => commands::rank::follow(&follower),
+        Ok(None) => run(arguments.command),
+        Err(error) => Err(error),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => report(&error),
+    }
+}
+
+impl Command {
+    /// What this process has to do instead, when a launcher has started it as a rank of another one's group.
+    fn follower(&mut self) -> anyhow::Result<Option<Follower>> {
+        let launchable = match self {
+            Self::Run(arguments) => arguments.layout.launchable(),
+            Self::Chat(arguments) => arguments.layout.launchable(),
+            Self::Serve(arguments) => arguments.layout.launchable(),
+            Self::Perplexity(arguments) => arguments.layout.launchable(),
+            Self::Bench(arguments) => arguments.launchable(),
+            Self::Link(arguments) => arguments.launchable(),
+            _ => return Ok(None),
+        };
+        launchable.ask_environment()
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),
@@ -66,10 +97,6 @@ fn main() -> ExitCode {
         Command::List(arguments) => commands::store::list(&arguments),
         Command::Rm(arguments) => commands::store::remove(&arguments),
         Command::Rank(arguments) => commands::rank::run(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report(&error),
     }
 }
 

@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engine::Sampling;
+use fabric::launch::Launch;
 use fabric::{JoinOptions, Network, Transport};
+
+use crate::launched::Launchable;
 
 /// What every command that names a model says about it.
 pub(crate) const MODEL_HELP: &str = "\
@@ -60,6 +63,10 @@ const STEP_TOKENS: usize = 256;
 const LOOPBACK: &str = "127.0.0.1:0";
 
 impl LayoutOptions {
+    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
+        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
+    }
+
     /// This many ranks on this machine, everything else as by default.
     pub(crate) fn local(ranks: usize) -> Self {
         Self {
@@ -72,7 +79,7 @@ impl LayoutOptions {
             ctx_size: None,
             ubatch_size: STEP_TOKENS,
             cache_type: CacheType::F16,
-            remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None },
+            remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None, launch: None },
         }
     }
 }
@@ -122,12 +129,16 @@ pub(crate) struct RemoteOptions {
     /// How many of the ranks are started by hand, with `ropewalk rank`
     #[arg(long, value_name = "N", default_value_t = 0, requires = "secret_file")]
     pub(crate) remote_ranks: usize,
-    /// Where ranks find this command; an address of this machine that the others reach
+    /// Where ranks find this command: an address of this machine that the others reach; or `env`, when mpirun, srun,
+    /// torchrun or mlx.launch has started this command once for each rank
     #[arg(long, value_name = "HOST:PORT", default_value = LOOPBACK)]
     pub(crate) rendezvous: String,
     /// File with the secret that all ranks share; made if it does not exist
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
+    /// What has started this command once for each rank.
+    #[arg(skip)]
+    pub(crate) launch: Option<Launch>,
 }
 
 fn parse_step_tokens(text: &str) -> Result<usize, String> {

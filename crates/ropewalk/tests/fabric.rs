@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{failure, json, run};
+use std::process::Stdio;
+
+use common::{command, failure, json, run};
 
 #[test]
 fn collectives_give_a_row_for_each_size() {
@@ -58,4 +60,24 @@ fn wrong_requests_are_told_what_is_wrong() {
     assert!(failure(&["bench", "collectives", "--sizes", "1G"]).contains("not a number of bytes"));
     assert!(failure(&["bench"]).contains("MODEL"));
     assert!(failure(&["link", "--ranks", "0"]).contains("at least 2"));
+}
+
+#[test]
+fn ranks_started_by_a_launcher_find_each_other() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let rank = |rank: &str| {
+        let mut command = command(&["link", "--rendezvous", "env", "--budget", "5", "--json"]);
+        command.env("RANK", rank).env("WORLD_SIZE", "3").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let ranks: Vec<_> = ["2", "0", "1"].into_iter().map(rank).collect();
+    let outputs: Vec<_> = ranks.into_iter().map(|rank| rank.wait_with_output().unwrap()).collect();
+    for output in &outputs {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let report: serde_json::Value = serde_json::from_slice(&outputs[1].stdout).unwrap();
+    assert_eq!((report["ranks"].as_u64(), report["links"].as_array().unwrap().len()), (Some(3), 6));
+    assert!(outputs[0].stdout.is_empty() && outputs[2].stdout.is_empty(), "only rank 0 has something to say");
+    let alone = command(&["link", "--rendezvous", "env"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("no launcher"));
 }

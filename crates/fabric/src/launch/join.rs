@@ -20,7 +20,7 @@ pub fn join_launched(launch: &Launch, options: &JoinOptions) -> Result<Joined, F
     if launch.rank > 0 {
         return join((host.as_str(), *port), &secret, &options);
     }
-    let address = SocketAddr::new(listening_address(launch)?, *port);
+    let address = launch.listening_address()?;
     let rendezvous_options = RendezvousOptions { deadline: options.deadline, ..RendezvousOptions::default() };
     let rendezvous = Rendezvous::listen(address, &secret, launch.size, rendezvous_options).map_err(|error| {
         FabricError::Invalid(format!(
@@ -34,19 +34,26 @@ pub fn join_launched(launch: &Launch, options: &JoinOptions) -> Result<Joined, F
     joined_or_why(join(address, &secret, &options), &stopper, host)
 }
 
-/// Where rank 0 has to listen so that the others find it.
-fn listening_address(launch: &Launch) -> Result<IpAddr, FabricError> {
-    let host = launch.coordinator.0.as_str();
-    if launch.stays_on_loopback() {
-        let literal = host.parse::<IpAddr>().ok().filter(IpAddr::is_loopback);
-        return Ok(literal.unwrap_or(Ipv4Addr::LOCALHOST.into()));
+impl Launch {
+    /// Where rank 0 has to listen so that the others find it.
+    ///
+    /// # Errors
+    /// When the name of rank 0's machine stands for no address.
+    pub fn listening_address(&self) -> Result<SocketAddr, FabricError> {
+        let (host, port) = (self.coordinator.0.as_str(), self.coordinator.1);
+        if self.stays_on_loopback() {
+            let literal = host.parse::<IpAddr>().ok().filter(IpAddr::is_loopback);
+            return Ok(SocketAddr::new(literal.unwrap_or(Ipv4Addr::LOCALHOST.into()), port));
+        }
+        // A machine's own name may stand for any of its addresses, even for loopback: all that can be told from it is
+        // what kind of address others will come to.
+        let known = (host, port).to_socket_addrs();
+        let mut known =
+            known.map_err(|error| FabricError::io(format!("cannot find the address of {host:?}"), error))?;
+        let only_v6 = known.all(|address| address.is_ipv6());
+        let any = if only_v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        Ok(SocketAddr::new(any, port))
     }
-    // A machine's own name may stand for any of its addresses, even for loopback: all that can be told from it is
-    // what kind of address others will come to.
-    let known = (host, launch.coordinator.1).to_socket_addrs();
-    let mut known = known.map_err(|error| FabricError::io(format!("cannot find the address of {host:?}"), error))?;
-    let only_v6 = known.all(|address| address.is_ipv6());
-    Ok(if only_v6 { std::net::Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() })
 }
 
 type Host = JoinHandle<Result<(), FabricError>>;

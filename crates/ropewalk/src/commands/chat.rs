@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     #[arg(long, short = 'n', value_name = "N")]
     n_predict: Option<usize>,
     #[command(flatten)]
-    layout: LayoutOptions,
+    pub(crate) layout: LayoutOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
 }

@@ -8,9 +8,10 @@ use fabric::{LinkMeasurement, ProbeOptions, Warning, diagnose};
 use serde::Serialize;
 
 use super::{print_json, print_now};
-use crate::group::Gathering;
+use crate::group::{DEFAULT_RANKS, Gathering};
 use crate::interrupt;
 use crate::job::RankJob;
+use crate::launched::Launchable;
 use crate::measure::{LinksJob, gather_reports};
 use crate::options::{LinkOptions, RemoteOptions};
 use crate::table;
@@ -25,9 +26,9 @@ use crate::table;
   ropewalk link
   ropewalk link --ranks 4 --remote-ranks 3 --rendezvous 192.168.1.10:7000 --secret-file secret --json")]
 pub(crate) struct Arguments {
-    /// Ranks of the group
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    ranks: usize,
+    /// Ranks of the group [default: 2, or those that a launcher has started]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
     /// About how long each measurement of a link takes, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 200)]
     budget: u64,
@@ -48,20 +49,27 @@ struct Report {
     warnings: Vec<Warning>,
 }
 
+impl Arguments {
+    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
+        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
-    if arguments.ranks < 2 {
+    let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
+    if ranks < 2 {
         bail!("--ranks must be at least 2: one rank has no links");
     }
     if !(1..=60_000).contains(&arguments.budget) {
         bail!("--budget must be between 1 and 60000 milliseconds");
     }
     let options = ProbeOptions { budget: Duration::from_millis(arguments.budget) };
-    let gathering = Gathering::start(arguments.ranks, &arguments.remote, &arguments.links)?;
+    let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
     let reports: Vec<Vec<LinkMeasurement>> = gather_reports(gathering, &RankJob::Links(LinksJob { options }))?;
     let links: Vec<_> = reports.into_iter().flatten().collect();
     let warnings = diagnose(&links);
-    let report = Report { ranks: arguments.ranks, links, warnings };
+    let report = Report { ranks, links, warnings };
     if arguments.json {
         return print_json(&report);
     }

@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    layout: LayoutOptions,
+    pub(crate) layout: LayoutOptions,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

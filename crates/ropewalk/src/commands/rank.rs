@@ -12,6 +12,7 @@ use fabric::{JoinOptions, Joined, Secret, join};
 use model::Gguf;
 
 use crate::job::RankJob;
+use crate::launched::Follower;
 use crate::measure::{measure_collectives, measure_links};
 use crate::models;
 use crate::options::{LinkOptions, MODEL_HELP};
@@ -19,6 +20,9 @@ use crate::options::{LinkOptions, MODEL_HELP};
 /// How long a rank waits for another one that computes. A chunk of a large model may take minutes on a slow machine; a
 /// rank whose process is gone is noticed at once, by its connection.
 const STEP_PATIENCE: Duration = Duration::from_secs(300);
+
+/// How long a rank that a launcher has started waits for rank 0 and the others.
+const LAUNCH_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Longest secret that is read from standard input.
 const SECRET_BYTES_MAX: u64 = 4096;
@@ -71,18 +75,38 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     }
     let joined = join(arguments.rendezvous.as_str(), &secret, &options)
         .with_context(|| format!("cannot join the group at {}", arguments.rendezvous))?;
+    work(joined, arguments.model.as_deref())
+}
+
+/// Be a rank that a launcher has started.
+pub(crate) fn follow(follower: &Follower) -> anyhow::Result<()> {
+    let Follower { launch, links } = follower;
+    let (host, port) = &launch.coordinator;
+    let options = JoinOptions {
+        rank: Some(launch.rank),
+        deadline: LAUNCH_PATIENCE,
+        wait_deadline: STEP_PATIENCE,
+        ..links.join_options()
+    };
+    let joined = join((host.as_str(), *port), &launch.secret()?, &options)
+        .with_context(|| format!("rank {} cannot join the group at {host}:{port}", launch.rank))?;
+    work(joined, None)
+}
+
+/// Does what the group is for. `model` is where this machine has the model, if it was told.
+fn work(joined: Joined, model: Option<&str>) -> anyhow::Result<()> {
     let job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
     let rank = joined.rank;
     match job {
-        RankJob::Model(job) => run_model(arguments, joined, job),
+        RankJob::Model(job) => run_model(model, joined, job),
         RankJob::Collectives(job) => measure_collectives(joined, &job),
         RankJob::Links(job) => measure_links(joined, &job),
     }
     .with_context(|| format!("rank {rank}"))
 }
 
-fn run_model(arguments: &Arguments, joined: Joined, job: Job) -> anyhow::Result<()> {
-    let path = match model_path(arguments, &job) {
+fn run_model(model: Option<&str>, joined: Joined, job: Job) -> anyhow::Result<()> {
+    let path = match model_path(model, &job) {
         Ok(path) => path,
         Err(error) => {
             decline(joined, &format!("{error:#}"));
@@ -99,8 +123,8 @@ fn secret_from_stdin() -> anyhow::Result<Secret> {
 }
 
 /// Where this machine has the model: as told, else where the front has it, else by the name the front was given.
-fn model_path(arguments: &Arguments, job: &Job) -> anyhow::Result<PathBuf> {
-    if let Some(model) = &arguments.model {
+fn model_path(model: Option<&str>, job: &Job) -> anyhow::Result<PathBuf> {
+    if let Some(model) = model {
         return Ok(models::resolve(model, false)?.path);
     }
     let same = |path: &Path| Gguf::open(path).is_ok_and(|file| model_bytes(&file) == job.model_bytes);

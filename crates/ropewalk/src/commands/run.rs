@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    layout: LayoutOptions,
+    pub(crate) layout: LayoutOptions,
     #[command(flatten)]
     sampling: SamplingOptions,
 }

@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
     #[command(flatten)]
-    layout: LayoutOptions,
+    pub(crate) layout: LayoutOptions,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {

@@ -7,9 +7,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::commands::print_json;
-use crate::group::{Gathering, local_ranks};
+use crate::group::{DEFAULT_RANKS, Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
+use crate::launched::Launchable;
 use crate::measure::{Collective, CollectivesJob, Dtype, Timing, gather_reports};
 use crate::options::{LinkOptions, RemoteOptions};
 use crate::table;
@@ -27,9 +28,9 @@ const SIZE_MAX: usize = 1 << 30;
   ropewalk bench collectives --ranks 2 --transport tcp --sizes 1K,8K,64K,16M --json
   ropewalk bench collectives --collective all_gather,barrier --ranks 4")]
 pub(crate) struct Arguments {
-    /// Ranks of the group
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    ranks: usize,
+    /// Ranks of the group [default: 2, or those that a launcher has started]
+    #[arg(long, value_name = "N")]
+    ranks: Option<usize>,
     /// Bytes of the whole buffer, with K for 1024 and M for 1024 K
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
         default_value = "1K,8K,16K,64K,1M,16M")]
@@ -94,9 +95,15 @@ impl Row {
     }
 }
 
+impl Arguments {
+    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
+        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
-    let ranks = arguments.ranks;
+    let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
     if ranks < 2 {
         bail!("--ranks must be at least 2: one rank exchanges nothing");
     }

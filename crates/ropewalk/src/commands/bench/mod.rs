@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::commands::{decode_rate, generate, prefill_rate, print_json};
 use crate::interrupt::Interrupted;
+use crate::launched::Launchable;
 use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
 use crate::table;
@@ -96,6 +97,15 @@ impl Spread {
 
     fn shown(self) -> String {
         format!("{:.1} ({:.1} to {:.1})", self.median, self.min, self.max)
+    }
+}
+
+impl Arguments {
+    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
+        match &mut self.other {
+            Some(Other::Collectives(arguments)) => arguments.launchable(),
+            None => self.layout.launchable(),
+        }
     }
 }
 
