@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::fabric::{Fabric, Lifelines, Links};
-use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
+use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport, ring_bytes};
 use crate::liveness::LIVENESS_DEADLINE;
 use crate::rendezvous::prepare;
 use crate::topology::Topology;
@@ -33,7 +33,7 @@ pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<F
     for _ in 0..size {
         let (mut links, mut lifelines): (Links, Lifelines) = (Vec::with_capacity(size), Vec::with_capacity(size));
         for lower in &mut rows {
-            let (theirs, ours) = local_pair(transport)?;
+            let (theirs, ours) = local_pair(transport, size)?;
             lower.0.push(Some(theirs));
             links.push(Some(ours));
             let (theirs, ours) = local_lifelines()?;
@@ -53,14 +53,16 @@ pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<F
     fabrics.collect()
 }
 
-/// A link between two threads of this process.
-pub(crate) fn local_pair(transport: Transport) -> Result<Pair, FabricError> {
+/// A link between two threads of this process, in a group of `ranks`.
+pub(crate) fn local_pair(transport: Transport, ranks: usize) -> Result<Pair, FabricError> {
     if transport == Transport::Tcp {
         let (acceptor, dialer) = local_sockets()?;
         return Ok((Box::new(TcpLink::new(vec![acceptor])), Box::new(TcpLink::new(vec![dialer]))));
     }
     let failed = |error| FabricError::io("cannot share memory", error);
-    let memory = SharedFile::create().map_err(failed)?;
+    let ring_bytes = ring_bytes(ranks);
+    let memory = SharedFile::sealed(ring_bytes).or_else(|_| SharedFile::named(ring_bytes));
+    let mut memory = memory.map_err(failed)?;
     let same_memory = SharedFile::open(memory.name());
     memory.unlink();
     let same_memory = same_memory.map_err(failed)?;

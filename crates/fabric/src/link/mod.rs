@@ -1,6 +1,5 @@
 //! What a link between two ranks does, whatever it is made of.
 
-mod shared_file;
 mod shared_memory;
 #[cfg(test)]
 mod suite;
@@ -14,8 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::shared_file::SharedFile;
-pub(crate) use self::shared_memory::SharedMemoryLink;
+pub(crate) use self::shared_memory::{SharedFile, SharedMemoryLink, ring_bytes};
 pub(crate) use self::tcp::TcpLink;
 pub use self::watched::Watched;
 use crate::error::Cause;

@@ -25,7 +25,7 @@ fn pair(transport: Transport) -> (Fabric, Fabric) {
 }
 
 fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric, Fabric) {
-    let (a, b) = local_pair(transport).unwrap();
+    let (a, b) = local_pair(transport, 2).unwrap();
     let (for_a, for_b) = local_lifelines().unwrap();
     let topology = Topology::one_host(2);
     let fabric = |rank, links, lifelines| {
@@ -49,7 +49,7 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 #[test]
 fn bytes_keep_their_order() {
     for_each_kind(|transport| {
-        let (mut a, mut b) = local_pair(transport).unwrap();
+        let (mut a, mut b) = local_pair(transport, 2).unwrap();
         let sent = pattern(3 << 20, 7);
         let expected = sent.clone();
         let writer = thread::spawn(move || {
@@ -337,7 +337,7 @@ proptest::proptest! {
     #[test]
     fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 32..200)) {
         for_each_kind(|transport| {
-            let (mut stranger, link) = local_pair(transport).unwrap();
+            let (mut stranger, link) = local_pair(transport, 2).unwrap();
             let (_stranger, lifeline) = local_lifelines().unwrap();
             let topology = Topology::one_host(2);
             let (links, lifelines) = (vec![Some(link), None], vec![Some(lifeline), None]);

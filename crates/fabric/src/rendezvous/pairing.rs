@@ -1,5 +1,6 @@
 //! Two ranks agree on what their link is made of, over a TCP connection which then watches over it: their lifeline.
 
+use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use super::passage;
 use super::wire::{Call, Mapping, Offer};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
-use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport};
+use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport, ring_bytes};
 
 /// The most connections that a TCP link is made of.
 const STRIPES_MAX: usize = 16;
@@ -163,7 +164,7 @@ fn agree(
 ) -> Result<Result<Box<dyn Link>, FabricError>, String> {
     let lost = |cause| FabricError::PeerLost { rank, cause };
     if transport == Transport::SharedMemory {
-        match offer_memory(lifeline, by) {
+        match offer_memory(party, lifeline, by) {
             Err(cause) => return Ok(Err(lost(cause))),
             Ok(Ok(memory)) => return Ok(Ok(Box::new(SharedMemoryLink::acceptor(memory)))),
             Ok(Err(why)) if tcp_will_do => {
@@ -181,18 +182,30 @@ fn agree(
     Ok(offer().map(|streams| Box::new(TcpLink::new(streams)) as Box<dyn Link>))
 }
 
-/// Creates a file and has the other rank map it. The inner error says why that did not work out.
-fn offer_memory(stream: &Channel, by: Instant) -> Result<Result<SharedFile, String>, Cause> {
-    let memory = match SharedFile::create() {
-        Ok(memory) => memory,
-        Err(error) => return Ok(Err(format!("cannot create shared memory: {error}"))),
-    };
-    write_json(stream, &Offer::SharedMemory { file: memory.name().to_owned() }, by)?;
-    // The file's name goes with the answer, whatever it is: both have mapped it, or the other never will.
-    let answer = read_json(stream, by);
-    memory.unlink();
-    Ok(match answer? {
-        Mapping::Mapped => Ok(memory),
-        Mapping::Failed { why } => Err(why),
-    })
+/// A way to create memory of two rings of some bytes.
+type Create = fn(usize) -> io::Result<SharedFile>;
+
+/// Creates memory and has the other rank map it. The inner error says why that did not work out.
+fn offer_memory(party: &Party, stream: &Channel, by: Instant) -> Result<Result<SharedFile, String>, Cause> {
+    let ring_bytes = ring_bytes(party.ranks_here());
+    let ways: [(&str, Create); 2] = [("without a name", SharedFile::sealed), ("with a name", SharedFile::named)];
+    let mut failures = Vec::new();
+    for (what, create) in ways {
+        let mut memory = match create(ring_bytes) {
+            Ok(memory) => memory,
+            Err(error) => {
+                failures.push(format!("a file {what} cannot be created: {error}"));
+                continue;
+            }
+        };
+        write_json(stream, &Offer::SharedMemory { file: memory.name().to_owned() }, by)?;
+        // The file's name goes with the answer, whatever it is: both have mapped it, or the other never will.
+        let answer = read_json(stream, by);
+        memory.unlink();
+        match answer? {
+            Mapping::Mapped => return Ok(Ok(memory)),
+            Mapping::Failed { why } => failures.push(format!("a file {what}: {why}")),
+        }
+    }
+    Ok(Err(failures.join("; ")))
 }

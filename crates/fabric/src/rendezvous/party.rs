@@ -65,6 +65,11 @@ impl Party {
         self.ranks[self.rank].host == self.ranks[other].host
     }
 
+    /// The ranks on this host, this one included.
+    pub(crate) fn ranks_here(&self) -> usize {
+        (0..self.size()).filter(|&other| self.same_host(other)).count()
+    }
+
     /// A number for the host of each rank.
     pub(crate) fn hosts(&self) -> Vec<usize> {
         host_numbers(&self.ranks)
