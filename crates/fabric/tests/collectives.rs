@@ -1,30 +1,84 @@
 //! Collectives give every rank what a single process would compute.
 #![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
 
-use std::ops::Range;
-use std::thread;
-use std::time::Duration;
+mod common;
 
-use fabric::{Fabric, FabricError, Team, Transport, local_group};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use fabric::{Fabric, FabricError, Kind, Operator, Team, Topology, Transport};
+use half::f16;
 use proptest::prelude::*;
 
-const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+use self::common::{check_collectives, run, run_on};
 
-/// Runs `rank` on each rank of a group, and returns what it returns, by rank.
-fn run<T: Send>(size: usize, transport: Transport, rank: impl Fn(Fabric, Team) -> T + Sync) -> Vec<T> {
-    let fabrics = local_group(size, transport).unwrap();
-    thread::scope(|scope| {
-        let rank = &rank;
-        let threads: Vec<_> = fabrics
-            .into_iter()
-            .map(|mut fabric| {
-                fabric.set_deadline(Duration::from_secs(20));
-                let team = Team::of_range(0..size, fabric.rank()).unwrap();
-                scope.spawn(move || rank(fabric, team))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
+const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+/// Elements: none, few, odd numbers, more than a message.
+const LENGTHS: [usize; 8] = [0, 1, 2, 7, 64, 1000, 4097, 40_009];
+
+#[test]
+fn collectives_over_shared_memory() {
+    for size in 1..=8 {
+        run(size, Transport::SharedMemory, |mut fabric, _| check_collectives(&mut fabric, &LENGTHS));
+    }
+}
+
+#[test]
+fn collectives_over_tcp() {
+    for size in 1..=8 {
+        run(size, Transport::Tcp, |mut fabric, _| check_collectives(&mut fabric, &LENGTHS));
+    }
+}
+
+#[test]
+fn collectives_on_other_topologies() {
+    let topologies = [
+        Topology::chain(3),
+        Topology::chain(4),
+        Topology::ring(5),
+        Topology::hosts(&[2, 2], &[(0, 1)]),
+        Topology::hosts(&[3, 1, 2], &[(0, 1), (1, 2)]),
+    ];
+    for (topology, transport) in topologies.iter().zip(TRANSPORTS.into_iter().cycle()) {
+        run_on(topology, transport, |mut fabric, _| check_collectives(&mut fabric, &[0, 5, 3000, 40_009]));
+    }
+}
+
+/// 64 MiB and one element: much more than any link carries at a time.
+#[test]
+fn large_buffers_are_reduced() {
+    let length = (64 << 20) / size_of::<f32>() + 1;
+    for (size, transport) in [(2, Transport::SharedMemory), (3, Transport::SharedMemory), (2, Transport::Tcp)] {
+        let values = |rank: usize, index: usize| (index % 1000 + rank * 7) as f32 * 0.37;
+        run(size, transport, |mut fabric, team| {
+            let mut buffer: Vec<f32> = (0..length).map(|index| values(fabric.rank(), index)).collect();
+            fabric.all_reduce(&team, Operator::Sum, &mut buffer).unwrap();
+            let sum = |index: usize| (1..size).fold(values(0, index), |sum, rank| sum + values(rank, index));
+            let expected: Vec<f32> = (0..1000).map(sum).collect();
+            assert!(
+                buffer.iter().enumerate().all(|(index, value)| value.to_bits() == expected[index % 1000].to_bits())
+            );
+        });
+    }
+}
+
+#[test]
+fn thresholds_are_found_and_the_same_on_all_ranks() {
+    let topologies = [Topology::one_host(1), Topology::one_host(2), Topology::one_host(3), Topology::chain(3)];
+    for (topology, transport) in topologies.iter().flat_map(|it| TRANSPORTS.map(|transport| (it, transport))) {
+        let tunings = run_on(topology, transport, |mut fabric, team| {
+            let tuning = fabric.tune(Duration::from_millis(20)).unwrap();
+            assert_eq!(tuning, fabric.tuning());
+            for length in [1, 3000, 300_000] {
+                let mut buffer = vec![fabric.rank() as f32 + 1.0; length];
+                fabric.all_reduce_sum(&team, &mut buffer).unwrap();
+                let sum = (1..=fabric.size()).sum::<usize>() as f32;
+                assert!(buffer.iter().all(|&value| value == sum));
+            }
+            tuning
+        });
+        assert!(tunings.iter().all(|tuning| *tuning == tunings[0]), "{tunings:?}");
+    }
 }
 
 /// A value for each element of each rank, of which no two are equal by accident.
@@ -217,19 +271,39 @@ fn a_rank_that_leaves_is_named() {
     }
 }
 
+/// One rank of a team calls something else.
+type Call = fn(&mut Fabric, &Team) -> Result<(), FabricError>;
+
 #[test]
-fn different_collectives_are_a_mismatch() {
-    for transport in TRANSPORTS {
-        let errors = run(2, transport, |mut fabric, all| {
-            if fabric.rank() == 0 {
-                fabric.all_reduce_sum(&all, &mut [0.0; 8]).err()
-            } else {
-                fabric.all_gather(&all, 1, 8, &[0..4, 4..8], &mut [0.0; 8]).err()
+fn ranks_that_do_not_agree_are_all_told() {
+    let sum: Call = |fabric, team| fabric.all_reduce(team, Operator::Sum, &mut [0f32; 8]);
+    let others: [(Call, Kind); 6] = [
+        (|fabric, team| fabric.all_reduce(team, Operator::Max, &mut [0f32; 8]), Kind::AllReduce),
+        (|fabric, team| fabric.all_reduce(team, Operator::Sum, &mut [0f32; 9]), Kind::AllReduce),
+        (|fabric, team| fabric.all_reduce(team, Operator::Sum, &mut [f16::ZERO; 16]), Kind::AllReduce),
+        (|fabric, team| fabric.all_reduce(team, Operator::Sum, &mut [0f32; 0]), Kind::AllReduce),
+        (|fabric, team| fabric.barrier(team), Kind::Barrier),
+        (|fabric, team| fabric.all_to_all(team, &[0f32; 12], &mut [0f32; 12]), Kind::AllToAll),
+    ];
+    for (transport, size) in [(Transport::SharedMemory, 2), (Transport::Tcp, 3), (Transport::SharedMemory, 4)] {
+        for (other, kind) in others {
+            let errors = run(size, transport, |mut fabric, team| {
+                let started = Instant::now();
+                let odd = fabric.rank() == size - 1;
+                let mut result = if odd { other(&mut fabric, &team) } else { sum(&mut fabric, &team) };
+                // Who needs nothing of the one that differs may only learn of it by and by.
+                while result.is_ok() && started.elapsed() < Duration::from_secs(10) {
+                    result = fabric.barrier(&team);
+                }
+                result.unwrap_err()
+            });
+            for error in errors {
+                let FabricError::Mismatch { rank, seen_by, ours, theirs } = error else { panic!("{error}") };
+                assert!(rank == size - 1 || seen_by == size - 1, "rank {rank} as seen by {seen_by}");
+                assert!([ours.kind, theirs.kind].contains(&Some(kind)), "{ours} and {theirs}");
+                assert_ne!(ours, theirs);
             }
-        });
-        // One side may see the other leave before it sees its message.
-        assert!(errors.iter().any(|error| matches!(error, Some(FabricError::Mismatch { .. }))), "{errors:?}");
-        assert!(errors.iter().all(Option::is_some));
+        }
     }
 }
 

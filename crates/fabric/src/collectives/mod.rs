@@ -3,6 +3,7 @@
 mod begin;
 mod operation;
 mod prepare;
+mod tune;
 
 use std::ops::Range;
 

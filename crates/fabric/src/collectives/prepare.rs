@@ -206,7 +206,7 @@ impl Fabric {
         Ok(Run::new(plan, request.tags, request.total_bytes(), main, std::mem::take(scratch)))
     }
 
-    fn seen<'a>(&'a self, team: &'a Team) -> Seen<'a> {
+    pub(super) fn seen<'a>(&'a self, team: &'a Team) -> Seen<'a> {
         Seen { topology: &self.topology, members: team.members(), index: team.index() }
     }
 

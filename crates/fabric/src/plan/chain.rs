@@ -6,12 +6,10 @@
 use std::ops::Range;
 
 use super::reduce::{Allotment, Reduction, layout_at};
-use super::{Buffer, Combine, Message, Place, Plan, Round, Seen, Tuning};
+use super::{Buffer, CHUNKS_MAX, Combine, Message, Place, Plan, Round, Seen, Tuning};
 use crate::arithmetic::Encoding;
 use crate::element::Operator;
 
-/// Very long buffers travel in longer chunks, so that plans stay short.
-const CHUNKS_MAX: usize = 512;
 /// Chunks begin at multiples of so many elements.
 const GRAIN: usize = 64;
 /// By how many more rounds a result is expected later for each member that it has yet to pass, up and down. Two are

@@ -31,6 +31,9 @@ use crate::element::Operator;
 use crate::layout::Layout;
 use crate::message::Tags;
 
+/// Very long buffers travel in longer messages, so that plans stay short.
+const CHUNKS_MAX: usize = 512;
+
 /// What one rank does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Plan {

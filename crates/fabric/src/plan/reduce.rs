@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::tree::spread;
-use super::{Buffer, Combine, Fold, Message, Place, Plan, Request, Round, Seen, Tuning};
+use super::{Buffer, CHUNKS_MAX, Combine, Fold, Message, Place, Plan, Request, Round, Seen, Tuning};
 use crate::arithmetic::Encoding;
 use crate::element::Operator;
 use crate::layout::Layout;
@@ -124,7 +124,8 @@ pub(super) fn one_shot(seen: &Seen<'_>, reduction: &Reduction) -> Plan {
 /// Each member folds a part of the buffer, of which it gets all contributions; then the parts are gathered. Long buffers
 /// are done window by window.
 pub(super) fn by_parts(seen: &Seen<'_>, reduction: &Reduction, tuning: &Tuning) -> Plan {
-    let part = (tuning.part_bytes / reduction.encoding.bytes(1)).next_multiple_of(GRAIN).max(GRAIN);
+    let shortest = reduction.elements / (CHUNKS_MAX * seen.len());
+    let part = (tuning.part_bytes / reduction.encoding.bytes(1)).max(shortest).next_multiple_of(GRAIN).max(GRAIN);
     let mut plan = Plan::default();
     let window = part.saturating_mul(seen.len());
     let mut start = 0;
@@ -218,8 +219,8 @@ fn push_folds(rounds: &mut [Round], folds: Vec<Fold>) {
 
 /// Each member folds its part of the buffer, whatever the parts, some bytes of all parts at a time.
 pub(super) fn reduce_scatter(seen: &Seen<'_>, reduction: &Reduction, parts: &[Range<usize>], tuning: &Tuning) -> Plan {
-    let piece = (tuning.part_bytes / reduction.encoding.bytes(1)).max(1);
     let longest = parts.iter().map(Range::len).max().unwrap_or(0);
+    let piece = (tuning.part_bytes / reduction.encoding.bytes(1)).max(longest / CHUNKS_MAX).max(1);
     let mut plan = Plan::default();
     for first in (0..longest.max(1)).step_by(piece) {
         let pieces: Vec<Range<usize>> = parts

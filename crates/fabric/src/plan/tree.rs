@@ -1,6 +1,6 @@
 //! Blocks that travel from one member to all others, over members in between where that saves cables.
 
-use super::{Buffer, Message, Plan, Request, Round, Seen, Tuning};
+use super::{Buffer, CHUNKS_MAX, Message, Plan, Request, Round, Seen, Tuning};
 use crate::layout::Layout;
 
 /// Appends rounds in which every member gets each member's block. `block(member)` is where it lies, at the member that
@@ -103,7 +103,7 @@ pub(super) fn broadcast(seen: &Seen<'_>, request: &Request<'_>, tuning: &Tuning)
     let own_parent = parent(seen.index);
     let mut children: Vec<usize> = (0..len).filter(|&member| parent(member) == Some(seen.index)).collect();
     children.sort_by_key(|&member| turn(member));
-    let chunk_bytes = if mesh && !in_row { bytes.max(1) } else { tuning.chunk_bytes.max(1) };
+    let chunk_bytes = if mesh && !in_row { bytes.max(1) } else { tuning.chunk_bytes.max(bytes / CHUNKS_MAX).max(1) };
     let chunks = bytes.div_ceil(chunk_bytes).max(1);
     let chunk = |index: usize| Layout::contiguous(index * chunk_bytes..bytes.min((index + 1) * chunk_bytes));
     let message = |member: usize, index: usize| Message::new(seen.rank(member), Buffer::Main, chunk(index));
