@@ -110,6 +110,30 @@ fn silent_strangers_do_not_block() {
 }
 
 #[test]
+fn thresholds_are_measured_when_a_group_forms() {
+    let secret = Secret::random().unwrap();
+    let mut meeting = rendezvous(3, &secret);
+    let address = meeting.address();
+    let tunings: Vec<_> = std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..3)
+            .map(|_| {
+                let options = JoinOptions { tuning: Some(Duration::from_millis(5)), ..options(None, Transport::Auto) };
+                let secret = &secret;
+                scope.spawn(move || {
+                    let joined = join(address, secret, &options).unwrap();
+                    (joined.fabric.tuning(), joined)
+                })
+            })
+            .collect();
+        let controls = meeting.gather(|_, _| Vec::new()).unwrap();
+        let joined: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        drop(controls);
+        joined.into_iter().map(|(tuning, _)| tuning).collect()
+    });
+    assert!(tunings.iter().all(|tuning| *tuning == tunings[0]), "{tunings:?}");
+}
+
+#[test]
 fn a_wrong_secret_is_refused() {
     check_undisturbed(|address| {
         let wrong = Secret::from_bytes(b"an utterly different secret").unwrap();

@@ -54,6 +54,9 @@ pub struct JoinOptions {
     /// A rank from which nothing is heard for this long is lost, whether it computes or waits: a sign of life comes
     /// every eighth of it. The same for all ranks, at best.
     pub liveness_deadline: Duration,
+    /// How long to try which way of reducing is fastest at which size, once the group has formed; see [`Fabric::tune`].
+    /// All ranks must agree whether they do so. Without it, what is usual is taken.
+    pub tuning: Option<Duration>,
 }
 
 impl Default for JoinOptions {
@@ -68,6 +71,7 @@ impl Default for JoinOptions {
             forward: None,
             wait_deadline: Duration::from_secs(30),
             liveness_deadline: LIVENESS_DEADLINE,
+            tuning: None,
         }
     }
 }
@@ -134,6 +138,9 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let party = Party::new(secret.clone(), welcome, options.transport, options.connections_per_cable, own);
     let mut fabric = finish(form(party, &stream, listeners, by)?, rank, generation, kept)?;
     fabric.keep(forwarder.into_iter().collect());
+    if let Some(budget) = options.tuning {
+        fabric.tune(budget)?;
+    }
     let control = Control::new(stream, Counterpart::Coordinator);
     Ok(Joined { rank, size, job, control, fabric })
 }

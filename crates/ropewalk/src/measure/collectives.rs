@@ -13,6 +13,8 @@ use super::report;
 
 /// The most calls between two looks at the clock of rank 0, which tells the others how to go on.
 const CALLS_PER_LOOK: u64 = 100;
+/// How long the ranks may try which way of reducing is fastest.
+const TUNING: Duration = Duration::from_millis(200);
 /// Calls that do not count.
 const WARM_UP_CALLS: u32 = 20;
 
@@ -90,6 +92,7 @@ pub(crate) fn measure_collectives(mut joined: Joined, job: &CollectivesJob) -> a
 fn measure_all(fabric: &mut Fabric, job: &CollectivesJob) -> anyhow::Result<Vec<Timing>> {
     let team = Team::of_range(0..fabric.size(), fabric.rank())?;
     let transport = transports(fabric);
+    fabric.tune(TUNING)?;
     let mut rows = Vec::new();
     for &collective in &job.collectives {
         for &bytes in &job.sizes {
