@@ -1,24 +1,64 @@
 //! A connection between two processes that have authenticated each other.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::encryption::Cipher;
 use crate::error::Cause;
 use crate::rendezvous::address_of;
 use crate::timed::Connection;
 
-/// A non-blocking connection. Whoever waits for it must have read, or written, until it would block before: what has
-/// come may lie here already, without the socket showing it.
-#[derive(Debug)]
+/// A non-blocking connection, encrypted or not.
+///
+/// Whoever waits for it must have read, or written, until it would block before: what has come may lie here already,
+/// without the socket showing it. Bytes that were not taken must be offered again before any others.
 pub(crate) struct Channel {
     stream: TcpStream,
+    cipher: Option<Mutex<Cipher>>,
 }
 
 impl Channel {
     /// A connection as it is.
     pub(crate) fn plain(stream: TcpStream) -> Self {
-        Self { stream }
+        Self { stream, cipher: None }
+    }
+
+    /// A connection that has been encrypted.
+    pub(crate) fn encrypted(stream: TcpStream, cipher: Cipher) -> Self {
+        Self { stream, cipher: Some(Mutex::new(cipher)) }
+    }
+
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.cipher.is_some()
+    }
+
+    /// The connection itself, unless it is encrypted.
+    pub(crate) fn into_plain(self) -> Result<TcpStream, Self> {
+        if self.is_encrypted() { Err(self) } else { Ok(self.stream) }
+    }
+
+    fn cipher(&self) -> Option<MutexGuard<'_, Cipher>> {
+        // A panic in the middle of a call leaves a connection that fails, as it should.
+        self.cipher.as_ref().map(|cipher| cipher.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes what there is room for of `parts`.
+    pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.cipher() {
+            None => (&self.stream).write_vectored(parts),
+            Some(mut cipher) => cipher.send(&self.stream, parts),
+        }
+    }
+
+    /// Fills `parts` with what has come; 0 at the end of the connection.
+    pub(crate) fn recv(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self.cipher() {
+            None => (&self.stream).read_vectored(parts),
+            Some(mut cipher) => cipher.receive(&self.stream, parts),
+        }
     }
 
     /// This side's address.
@@ -41,6 +81,9 @@ impl Channel {
     /// # Errors
     /// When the connection has ended.
     pub(crate) fn has_spoken(&self) -> Result<bool, Cause> {
+        if let Some(mut cipher) = self.cipher() {
+            return cipher.has_come(&self.stream);
+        }
         match self.stream.peek(&mut [0]) {
             Ok(0) => Err(Cause::Closed),
             Ok(_) => Ok(true),
@@ -56,13 +99,19 @@ impl Channel {
     }
 }
 
+impl fmt::Debug for Channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channel").field("stream", &self.stream).field("encrypted", &self.is_encrypted()).finish()
+    }
+}
+
 impl Connection for Channel {
     fn receive(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        (&self.stream).read(bytes)
+        self.recv(&mut [IoSliceMut::new(bytes)])
     }
 
     fn transmit(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&self.stream).write(bytes)
+        self.send(&[IoSlice::new(bytes)])
     }
 }
 

@@ -168,6 +168,12 @@ impl Fabric {
         self.peers.get(rank)?.as_ref().map(Peer::counters)
     }
 
+    /// Whether nobody on the way can read or change what passes over the link to another rank; `None` as for
+    /// [`Fabric::transport`].
+    pub fn is_encrypted(&self, rank: usize) -> Option<bool> {
+        self.peers.get(rank)?.as_ref().map(Peer::is_encrypted)
+    }
+
     /// The cables under the link to another rank, as far as they have addresses.
     pub fn cables(&self, rank: usize) -> Vec<Cable> {
         self.peers.get(rank).and_then(Option::as_ref).map(Peer::cables).unwrap_or_default()

@@ -43,6 +43,7 @@ mod arithmetic;
 mod channel;
 mod collectives;
 mod element;
+mod encryption;
 mod error;
 mod executor;
 mod fabric;

@@ -57,7 +57,10 @@ pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<F
 pub(crate) fn local_pair(transport: Transport, ranks: usize) -> Result<Pair, FabricError> {
     if transport == Transport::Tcp {
         let (acceptor, dialer) = local_sockets()?;
-        return Ok((Box::new(TcpLink::new(vec![acceptor])), Box::new(TcpLink::new(vec![dialer]))));
+        return Ok((
+            Box::new(TcpLink::new(vec![Channel::plain(acceptor)])),
+            Box::new(TcpLink::new(vec![Channel::plain(dialer)])),
+        ));
     }
     let failed = |error| FabricError::io("cannot share memory", error);
     let ring_bytes = ring_bytes(ranks);

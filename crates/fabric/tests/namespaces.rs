@@ -55,6 +55,21 @@ fn two_cables_are_both_used() {
 }
 
 #[test]
+fn an_encrypted_chain() {
+    let Some(lab) = lab_or_skip("encrypted chain", 3, &[(0, 1), (1, 2)]) else { return };
+    finish(&lab, lab.start(Task::Encrypted));
+}
+
+#[test]
+fn a_rank_that_does_not_encrypt_is_refused() {
+    let Some(lab) = lab_or_skip("one in clear", 2, &[(0, 1)]) else { return };
+    let mut run = lab.start(Task::OneInClear);
+    let said = run.says(1, PATIENCE);
+    assert!(said.contains("does not"), "{said}");
+    assert!(said.contains("encrypt"), "{said}");
+}
+
+#[test]
 fn parts_that_do_not_reach_each_other_are_named() {
     // Rank 0 listens where none of those that dial it can be.
     let Some(lab) = lab_or_skip("disconnected", 3, &[(0, 1), (1, 2)]) else { return };
@@ -113,7 +128,8 @@ fn child() {
     let Some(orders) = lab::orders() else { return };
     let secret = Secret::from_file(&orders.secret_file).unwrap();
     if orders.rank.is_none() {
-        let options = RendezvousOptions { deadline: PATIENCE, ..RendezvousOptions::default() };
+        let encrypt = encrypts(orders.task, None);
+        let options = RendezvousOptions { deadline: PATIENCE, encrypt, ..RendezvousOptions::default() };
         let mut meeting = Rendezvous::listen(("0.0.0.0", PORT), &secret, orders.size, options).unwrap();
         match meeting.gather(|_, _| Vec::new()) {
             // Nobody says anything: the controls end with the ranks.
@@ -128,6 +144,7 @@ fn child() {
         deadline: PATIENCE,
         forward: orders.forwards.then(|| ([0, 0, 0, 0], PORT).into()),
         liveness_deadline: LIVENESS_DEADLINE,
+        encrypt: encrypts(orders.task, orders.rank),
         ..JoinOptions::default()
     };
     if orders.task == Task::ListenElsewhere {
@@ -139,6 +156,9 @@ fn child() {
         Err(error) => return lab::say(&error.to_string()),
     };
     assert_eq!(joined.fabric.topology(), &orders.topology);
+    let others = (0..joined.size).filter(|&rank| rank != joined.rank);
+    let encrypted = others.map(|rank| joined.fabric.is_encrypted(rank));
+    assert!({ encrypted }.all(|it| it == Some(options.encrypt)));
     let result = match orders.task {
         Task::Forever => forever(&mut joined.fabric),
         _ => collectives(&mut joined.fabric),
@@ -148,6 +168,11 @@ fn child() {
         Err(FabricError::PeerLost { rank, cause }) => lab::say(&format!("lost {rank}: {cause}")),
         Err(error) => lab::say(&error.to_string()),
     }
+}
+
+/// Whether a rank, or the coordinator, encrypts.
+fn encrypts(task: Task, rank: Option<usize>) -> bool {
+    task == Task::Encrypted || task == Task::OneInClear && rank != Some(1)
 }
 
 /// A number of any size and sign, the same on every rank that asks for it.

@@ -175,11 +175,11 @@ fn other_programs_are_refused() {
 fn another_version_is_told_so() {
     check_undisturbed(|address| {
         let mut stranger = TcpStream::connect(address).unwrap();
-        let mut greeting = [0; 44];
+        let mut greeting = [0; 76];
         greeting[..8].copy_from_slice(b"ropewalk");
         greeting[8..11].copy_from_slice(&[0x39, 0x05, 1]);
         stranger.write_all(&greeting).unwrap();
-        let mut answer = [0; 44];
+        let mut answer = [0; 76];
         stranger.read_exact(&mut answer).unwrap();
         assert_eq!(&answer[..8], b"ropewalk");
         assert_ne!(answer[8..10], greeting[8..10]);
@@ -197,7 +197,7 @@ fn garbage_never_panics() {
         runner
             .run(&(garbage, like_a_greeting), |(mut bytes, like_a_greeting)| {
                 if like_a_greeting {
-                    bytes.splice(0..0, *b"ropewalk\x01\x00\x01\x00");
+                    bytes.splice(0..0, *b"ropewalk\x02\x00\x01\x00");
                 }
                 let mut stranger = TcpStream::connect(address)?;
                 // The door may close while the stranger is still talking.

@@ -111,6 +111,11 @@ pub trait Link: Send {
         Vec::new()
     }
 
+    /// Whether nobody on the way can read or change what passes.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
+
     /// What went wrong on the way without harm, since the link was made.
     fn counters(&self) -> LinkCounters {
         LinkCounters::default()

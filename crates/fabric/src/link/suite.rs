@@ -1,31 +1,84 @@
 //! The tests that a link of any kind must pass.
 
+use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Interest, Transport};
+use super::{Interest, Link, TcpLink, Transport};
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError, View};
 use crate::fabric::Fabric;
 use crate::liveness::LIVENESS_DEADLINE;
-use crate::local::{local_lifelines, local_pair};
+use crate::local::{local_lifelines, local_pair, local_sockets};
 use crate::message::Kind;
+use crate::rendezvous::encrypt_for_tests;
 use crate::topology::Topology;
 
-/// Runs a test on every kind of link.
-fn for_each_kind(test: impl Fn(Transport)) {
-    for transport in [Transport::SharedMemory, Transport::Tcp] {
-        test(transport);
+/// How a link is made.
+#[derive(Clone, Copy)]
+enum Make {
+    SharedMemory,
+    Tcp,
+    StripedTcp,
+    EncryptedTcp,
+}
+
+impl Make {
+    const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::StripedTcp, Self::EncryptedTcp];
+
+    /// Both ends of one.
+    fn ends(self) -> (Box<dyn Link>, Box<dyn Link>) {
+        let (connections, encrypted) = match self {
+            Self::SharedMemory => return local_pair(Transport::SharedMemory, 2).unwrap(),
+            Self::Tcp => return local_pair(Transport::Tcp, 2).unwrap(),
+            Self::StripedTcp => (3, false),
+            Self::EncryptedTcp => (2, true),
+        };
+        let channels =
+            (0..connections).map(|_| if encrypted { encrypted_channels() } else { local_lifelines().unwrap() });
+        let (ours, theirs): (Vec<_>, Vec<_>) = channels.unzip();
+        (Box::new(TcpLink::new(ours)), Box::new(TcpLink::new(theirs)))
+    }
+
+    fn transport(self) -> Transport {
+        match self {
+            Self::SharedMemory => Transport::SharedMemory,
+            Self::Tcp | Self::StripedTcp | Self::EncryptedTcp => Transport::Tcp,
+        }
     }
 }
 
-/// Two ranks that are linked.
-fn pair(transport: Transport) -> (Fabric, Fabric) {
-    pair_of_generations(transport, 1, 1)
+impl fmt::Display for Make {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SharedMemory => "shared memory",
+            Self::Tcp => "TCP",
+            Self::StripedTcp => "striped TCP",
+            Self::EncryptedTcp => "encrypted TCP",
+        })
+    }
 }
 
-fn pair_of_generations(transport: Transport, first: u32, second: u32) -> (Fabric, Fabric) {
-    let (a, b) = local_pair(transport, 2).unwrap();
+/// Both ends of an encrypted connection.
+fn encrypted_channels() -> (Channel, Channel) {
+    let (acceptor, dialer) = local_sockets().unwrap();
+    let by = Instant::now() + Duration::from_secs(10);
+    encrypt_for_tests(acceptor, dialer, by)
+}
+
+/// Runs a test on every kind of link.
+fn for_each_kind(test: impl Fn(Make)) {
+    Make::ALL.into_iter().for_each(test);
+}
+
+/// Two ranks that are linked.
+fn pair(make: Make) -> (Fabric, Fabric) {
+    pair_of_generations(make, 1, 1)
+}
+
+fn pair_of_generations(make: Make, first: u32, second: u32) -> (Fabric, Fabric) {
+    let (a, b) = make.ends();
     let (for_a, for_b) = local_lifelines().unwrap();
     let topology = Topology::one_host(2);
     let fabric = |rank, links, lifelines| {
@@ -48,8 +101,8 @@ fn pattern(length: usize, seed: usize) -> Vec<u8> {
 
 #[test]
 fn bytes_keep_their_order() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = local_pair(transport, 2).unwrap();
+    for_each_kind(|make| {
+        let (mut a, mut b) = make.ends();
         let sent = pattern(3 << 20, 7);
         let expected = sent.clone();
         let writer = thread::spawn(move || {
@@ -81,7 +134,7 @@ fn bytes_keep_their_order() {
             at += count;
             step = step * 5 % 70_001 + 1;
         }
-        assert!(received == expected, "{transport}");
+        assert!(received == expected, "{make}");
         assert!(!b.is_readable().unwrap());
         drop(writer.join().unwrap());
     });
@@ -89,8 +142,8 @@ fn bytes_keep_their_order() {
 
 #[test]
 fn messages_of_all_sizes_arrive() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair(transport);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair(make);
         let sizes = [0, 1, 23, 24, 25, 4095, 4096, 65_536, 65_537, 1_048_575, 1_048_576, 1_048_577, 5 << 20];
         let echo = thread::spawn(move || {
             for size in sizes {
@@ -104,7 +157,7 @@ fn messages_of_all_sizes_arrive() {
             a.send(1, &message).unwrap();
             let mut back = vec![0; size];
             a.recv(1, &mut back).unwrap();
-            assert!(back == message, "{size} bytes over {transport}");
+            assert!(back == message, "{size} bytes over {make}");
         }
         echo.join().unwrap();
     });
@@ -112,8 +165,8 @@ fn messages_of_all_sizes_arrive() {
 
 #[test]
 fn small_messages_do_not_wait_for_their_receipt() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair(transport);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair(make);
         for round in 0..20u8 {
             for index in 0..50u8 {
                 a.send(1, &[round, index]).unwrap();
@@ -131,8 +184,8 @@ fn small_messages_do_not_wait_for_their_receipt() {
 
 #[test]
 fn a_sleeper_is_woken_up() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair(transport);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair(make);
         a.set_spin(Duration::ZERO);
         b.set_spin(Duration::ZERO);
         let started = Instant::now();
@@ -152,14 +205,14 @@ fn a_sleeper_is_woken_up() {
         }
         echo.join().unwrap();
         // A lost wake-up costs 20 ms each time; some may be due to a busy machine.
-        assert!(started.elapsed() < Duration::from_secs(4), "{transport}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(4), "{make}: {:?}", started.elapsed());
         assert!(a.waited() > Duration::ZERO && a.take_waited() > Duration::ZERO && a.waited() == Duration::ZERO);
     });
 }
 
 #[test]
 fn a_lost_peer_is_noticed() {
-    for_each_kind(|transport| {
+    for_each_kind(|make| {
         // Asleep for lack of data, asleep for lack of room, and before the wait has begun.
         let waits: [fn(&mut Fabric) -> FabricError; 3] = [
             |fabric| fabric.recv(1, &mut [0; 8]).unwrap_err(),
@@ -168,7 +221,7 @@ fn a_lost_peer_is_noticed() {
         ];
         for wait in waits {
             for asleep in [true, false] {
-                let (mut a, b) = pair(transport);
+                let (mut a, b) = pair(make);
                 let (tell, told) = std::sync::mpsc::channel();
                 let killer = thread::spawn(move || {
                     told.recv().unwrap();
@@ -183,8 +236,8 @@ fn a_lost_peer_is_noticed() {
                 }
                 let started = Instant::now();
                 let error = wait(&mut a);
-                assert!(matches!(error, FabricError::PeerLost { rank: 1, .. }), "{transport}: {error}");
-                assert!(started.elapsed() < Duration::from_secs(3), "{transport}: {:?}", started.elapsed());
+                assert!(matches!(error, FabricError::PeerLost { rank: 1, .. }), "{make}: {error}");
+                assert!(started.elapsed() < Duration::from_secs(3), "{make}: {:?}", started.elapsed());
                 let again = a.send(1, &[]).unwrap_err();
                 assert_eq!(again.to_string(), error.to_string(), "a broken fabric stays broken");
             }
@@ -194,8 +247,8 @@ fn a_lost_peer_is_noticed() {
 
 #[test]
 fn last_words_are_heard() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair(transport);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair(make);
         let words = pattern(10_000, 3);
         b.send(0, &words).unwrap();
         drop(b);
@@ -208,8 +261,8 @@ fn last_words_are_heard() {
 
 #[test]
 fn silence_ends_at_the_deadline() {
-    for_each_kind(|transport| {
-        let (mut a, _b) = pair(transport);
+    for_each_kind(|make| {
+        let (mut a, _b) = pair(make);
         let deadline = Duration::from_millis(100);
         a.set_deadline(deadline);
         let started = Instant::now();
@@ -222,8 +275,8 @@ fn silence_ends_at_the_deadline() {
 
 #[test]
 fn large_exchanges_do_not_block_each_other() {
-    for_each_kind(|transport| {
-        let (a, b) = pair(transport);
+    for_each_kind(|make| {
+        let (a, b) = pair(make);
         let length = (5 << 20) / 4;
         let run = |mut fabric: Fabric| {
             let rank = fabric.rank();
@@ -255,8 +308,8 @@ fn mismatch(error: FabricError) -> (View, View) {
 
 #[test]
 fn newer_generations_are_refused() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair_of_generations(transport, 6, 5);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair_of_generations(make, 6, 5);
         a.send(1, &[1, 2, 3]).unwrap();
         let (ours, theirs) = mismatch(b.recv(0, &mut [0; 3]).unwrap_err());
         assert_eq!((ours.generation, theirs.generation), (5, 6));
@@ -267,9 +320,9 @@ fn newer_generations_are_refused() {
 /// Whatever is left over from before the group was formed anew, and however much of it comes at a time.
 #[test]
 fn older_generations_are_skipped() {
-    for_each_kind(|transport| {
+    for_each_kind(|make| {
         for length in [0, 3, 5000, 100_000] {
-            let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+            let (mut a, mut b) = pair_of_generations(make, 4, 5);
             a.send(1, &pattern(length, 1)).unwrap();
             a.send(1, &[7; 3]).unwrap();
             a.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(5));
@@ -278,7 +331,7 @@ fn older_generations_are_skipped() {
             let (mut first, mut second) = ([0; 3], [0; 2]);
             b.recv(0, &mut first).unwrap();
             b.recv(0, &mut second).unwrap();
-            assert_eq!((first, second), ([1, 2, 3], [4, 5]), "{length} bytes over {transport}");
+            assert_eq!((first, second), ([1, 2, 3], [4, 5]), "{length} bytes over {make}");
         }
     });
 }
@@ -286,8 +339,8 @@ fn older_generations_are_skipped() {
 /// A sum is combined with what comes as it comes, which must not be remains of something else.
 #[test]
 fn older_generations_are_not_added_up() {
-    for_each_kind(|transport| {
-        let (mut a, mut b) = pair_of_generations(transport, 4, 5);
+    for_each_kind(|make| {
+        let (mut a, mut b) = pair_of_generations(make, 4, 5);
         a.send(1, &pattern(10_000, 1)).unwrap();
         a.peers.iter_mut().flatten().for_each(|peer| peer.begin_anew(5));
         thread::scope(|scope| {
@@ -305,14 +358,14 @@ fn older_generations_are_not_added_up() {
 
 #[test]
 fn other_lengths_and_operations_are_refused() {
-    for_each_kind(|transport| {
+    for_each_kind(|make| {
         for length in [0, 2, 4, 100_000] {
-            let (mut a, mut b) = pair(transport);
+            let (mut a, mut b) = pair(make);
             a.send(1, &[1, 2, 3]).unwrap();
             let (ours, theirs) = mismatch(b.recv(0, &mut vec![0; length]).unwrap_err());
             assert_eq!((ours.length, theirs.length), (Some(length as u64), Some(3)));
         }
-        let (mut a, mut b) = pair(transport);
+        let (mut a, mut b) = pair(make);
         a.send(1, &[1, 2, 3]).unwrap();
         let team = crate::Team::of_range(0..2, 1).unwrap();
         let error = b.broadcast(&team, 0, &mut Vec::new()).unwrap_err();
@@ -325,9 +378,9 @@ fn other_lengths_and_operations_are_refused() {
 
 #[test]
 fn links_say_what_they_are() {
-    for_each_kind(|transport| {
-        let (a, _b) = pair(transport);
-        assert_eq!(a.transport(1), Some(transport));
+    for_each_kind(|make| {
+        let (a, _b) = pair(make);
+        assert_eq!(a.transport(1), Some(make.transport()));
         assert_eq!((a.transport(0), a.transport(2)), (None, None));
     });
 }
@@ -336,8 +389,8 @@ proptest::proptest! {
     #![proptest_config(proptest::test_runner::Config::with_cases(32))]
     #[test]
     fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 32..200)) {
-        for_each_kind(|transport| {
-            let (mut stranger, link) = local_pair(transport, 2).unwrap();
+        for_each_kind(|make| {
+            let (mut stranger, link) = make.ends();
             let (_stranger, lifeline) = local_lifelines().unwrap();
             let topology = Topology::one_host(2);
             let (links, lifelines) = (vec![Some(link), None], vec![Some(lifeline), None]);

@@ -5,14 +5,14 @@
 //! mostly stays in one piece. Several connections bring several cables to bear, and several of the processor's cores in
 //! the kernel.
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
 
 use super::{Cable, Interest, Link, Transport, Watched};
+use crate::channel::Channel;
 use crate::error::Cause;
 
 /// The bytes that go to one connection before it is the next one's turn.
@@ -20,9 +20,9 @@ const CHUNK_BYTES: u64 = 64 << 10;
 /// The parts of one call that are looked at before what they hold has been moved.
 const PARTS_MAX: usize = 8;
 
-/// The connections are non-blocking and without delays.
+/// The connections are non-blocking and without delays; they may be encrypted, all or none.
 pub(crate) struct TcpLink {
-    streams: Vec<TcpStream>,
+    streams: Vec<Channel>,
     /// Bytes ever sent.
     sent: u64,
     /// Bytes ever received.
@@ -31,13 +31,13 @@ pub(crate) struct TcpLink {
 
 impl TcpLink {
     /// Both sides must give corresponding connections the same place. There must be at least one.
-    pub(crate) fn new(streams: Vec<TcpStream>) -> Self {
+    pub(crate) fn new(streams: Vec<Channel>) -> Self {
         debug_assert!(!streams.is_empty());
         Self { streams, sent: 0, received: 0 }
     }
 
     /// The connection whose turn it is at a position of the stream, and how many bytes are left of its turn.
-    fn turn(&self, position: u64) -> (&TcpStream, usize) {
+    fn turn(&self, position: u64) -> (&Channel, usize) {
         let count = self.streams.len() as u64;
         if count == 1 {
             return (&self.streams[0], usize::MAX);
@@ -51,13 +51,13 @@ impl Link for TcpLink {
     fn try_send(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, Cause> {
         let start = self.sent;
         loop {
-            let (mut stream, room) = self.turn(self.sent);
+            let (stream, room) = self.turn(self.sent);
             let mut slices = [IoSlice::new(&[]); PARTS_MAX];
             let (count, wanted) = select(parts, (self.sent - start) as usize, room, &mut slices);
             if wanted == 0 {
                 return Ok((self.sent - start) as usize);
             }
-            let taken = moved(stream.write_vectored(&slices[..count]))?;
+            let taken = moved(stream.send(&slices[..count]))?;
             self.sent += taken as u64;
             if taken < wanted {
                 return Ok((self.sent - start) as usize);
@@ -68,13 +68,13 @@ impl Link for TcpLink {
     fn try_recv(&mut self, parts: &mut [IoSliceMut<'_>]) -> Result<usize, Cause> {
         let start = self.received;
         loop {
-            let (mut stream, room) = self.turn(self.received);
+            let (stream, room) = self.turn(self.received);
             let mut slices: [IoSliceMut<'_>; PARTS_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
             let (count, wanted) = select_mut(parts, (self.received - start) as usize, room, &mut slices);
             if wanted == 0 {
                 return Ok((self.received - start) as usize);
             }
-            let taken = match stream.read_vectored(&mut slices[..count]) {
+            let taken = match stream.recv(&mut slices[..count]) {
                 // What came before the end is to be had first.
                 Ok(0) if self.received > start => 0,
                 Ok(0) => return Err(Cause::Closed),
@@ -88,10 +88,7 @@ impl Link for TcpLink {
     }
 
     fn is_readable(&mut self) -> Result<bool, Cause> {
-        match self.turn(self.received).0.peek(&mut [0]) {
-            Ok(0) => Err(Cause::Closed),
-            result => Ok(moved(result)? > 0),
-        }
+        self.turn(self.received).0.has_spoken()
     }
 
     fn rest(&mut self, interest: Interest, at_most: Duration) -> Result<bool, Cause> {
@@ -122,6 +119,10 @@ impl Link for TcpLink {
 
     fn transport(&self) -> Transport {
         Transport::Tcp
+    }
+
+    fn is_encrypted(&self) -> bool {
+        self.streams.iter().all(Channel::is_encrypted)
     }
 }
 

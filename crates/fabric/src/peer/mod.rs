@@ -115,6 +115,10 @@ impl Peer {
         self.link.cables()
     }
 
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.link.is_encrypted()
+    }
+
     pub(crate) fn counters(&self) -> LinkCounters {
         self.link.counters()
     }

@@ -33,13 +33,15 @@ pub struct RendezvousOptions {
     pub deadline: Duration,
     /// Counts the formings of the group. Messages of another generation are errors.
     pub generation: u32,
+    /// Refuses ranks on other machines that do not encrypt; see [`JoinOptions::encrypt`](super::JoinOptions::encrypt).
+    pub encrypt: bool,
     /// Hears what happens at the door. The same is logged with `tracing`.
     pub observer: Option<Observer>,
 }
 
 impl Default for RendezvousOptions {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(60), generation: 1, observer: None }
+        Self { deadline: Duration::from_secs(60), generation: 1, encrypt: false, observer: None }
     }
 }
 
@@ -120,8 +122,8 @@ impl Rendezvous {
         let failed = |error| FabricError::io("cannot listen for the ranks", error);
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let secret = secret.clone();
-        let reception = Reception::new(vec![listener], move |stream, by| greet(stream, &secret, by))?;
+        let (secret, encrypt) = (secret.clone(), options.encrypt);
+        let reception = Reception::new(vec![listener], move |stream, by| greet(stream, &secret, encrypt, by))?;
         Ok(Self { reception, address, size, options, stopper: Stopper::default() })
     }
 
@@ -249,10 +251,9 @@ fn check_size(size: usize) -> Result<(), FabricError> {
 }
 
 /// Authenticates a visitor and hears its introduction.
-fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, FabricError> {
-    authenticate_acceptor(&stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
-    let stream = Channel::plain(stream);
+fn greet(stream: TcpStream, secret: &Secret, encrypt: bool, by: Instant) -> Result<Arrival, FabricError> {
     let address = stream.peer_addr().map_err(|error| FabricError::io("a rank vanished", error))?;
+    let stream = authenticate_acceptor(stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
     let broken = |cause| FabricError::Handshake { whom: address.to_string(), cause };
     let introduction: Introduction = read_json(&stream, by).map_err(broken)?;
     if introduction.listeners.len() > ADDRESSES_MAX {
@@ -260,6 +261,12 @@ fn greet(stream: TcpStream, secret: &Secret, by: Instant) -> Result<Arrival, Fab
         return Err(broken(Cause::corrupt(format!("it has {count} addresses; {ADDRESSES_MAX} are allowed"))));
     }
     let payload = read_frame(&stream, by).map_err(broken)?;
+    if encrypt && !stream.is_encrypted() && !address.ip().to_canonical().is_loopback() {
+        let why = "it does not encrypt, as it must here; give it the option to".to_owned();
+        // If the rank cannot be told, it will find the connection closed.
+        let _ = write_json(&stream, &Answer::Refused { why: why.clone() }, by);
+        return Err(FabricError::Refused { whom: address.to_string(), why });
+    }
     let hello = Hello { payload, host: introduction.host.clone(), address };
     Ok(Arrival { stream, introduction, hello })
 }

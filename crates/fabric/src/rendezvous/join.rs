@@ -10,7 +10,7 @@ use super::control::{Control, Counterpart};
 use super::formation::form;
 use super::frame::{check_length, read_frame, read_json, write_frame, write_json};
 use super::host::host_identity;
-use super::party::Party;
+use super::party::{Party, Wishes};
 use super::reception::prepare;
 use super::reform::{Kept, clone_listeners, finish};
 use super::wire::{Answer, Introduction, Welcome};
@@ -46,6 +46,9 @@ pub struct JoinOptions {
     /// How many connections a link over TCP has over each cable. More than one can make better use of fast cables. Of
     /// two ranks that differ, the one that wants more has its way.
     pub connections_per_cable: usize,
+    /// Encrypts all connections that leave this machine, and refuses to be called without that by ranks on other machines.
+    /// Links are then over TCP. All ranks should have the same.
+    pub encrypt: bool,
     /// Listens here for ranks that do not reach the rendezvous themselves, and passes them on to it. Those ranks take this
     /// address for the rendezvous; they authenticate as if it were.
     pub forward: Option<SocketAddr>,
@@ -68,6 +71,7 @@ impl Default for JoinOptions {
             transport: Transport::Auto,
             listen: Vec::new(),
             connections_per_cable: 1,
+            encrypt: false,
             forward: None,
             wait_deadline: Duration::from_secs(30),
             liveness_deadline: LIVENESS_DEADLINE,
@@ -102,7 +106,7 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let terms = Terms { secret, purpose: Purpose::Control, context: &[] };
     let targets: Vec<SocketAddr> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     let forwarder = options.forward.map(|door| forward(door, &targets)).transpose()?;
-    let stream = reach(&address, &terms, options.deadline)?;
+    let stream = reach(&address, &terms, options)?;
     let towards = stream.local_addr().map_err(|error| FabricError::io("the rendezvous vanished", error))?.ip();
     let everywhere = targets.iter().any(|target| target.ip().is_unspecified());
     let own = own_addresses(&options.listen, towards, everywhere)?;
@@ -124,18 +128,19 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     if rank >= size {
         return Err(lost(Cause::corrupt(format!("it made this rank {rank} of {size}"))));
     }
+    let wishes =
+        Wishes { transport: options.transport, connections: options.connections_per_cable, encrypt: options.encrypt };
     let kept = Kept {
         secret: secret.clone(),
         session: welcome.session.clone().into_bytes(),
         ranks: welcome.ranks.clone(),
         own: own.clone(),
         listeners: clone_listeners(&listeners)?,
-        transport: options.transport,
-        connections: options.connections_per_cable,
+        wishes,
         wait_deadline: options.wait_deadline,
         liveness_deadline: options.liveness_deadline,
     };
-    let party = Party::new(secret.clone(), welcome, options.transport, options.connections_per_cable, own);
+    let party = Party::new(secret.clone(), welcome, wishes, own);
     let mut fabric = finish(form(party, &stream, listeners, by)?, rank, generation, kept)?;
     fabric.keep(forwarder.into_iter().collect());
     if let Some(budget) = options.tuning {
@@ -153,14 +158,16 @@ fn forward(door: SocketAddr, targets: &[SocketAddr]) -> Result<Relay, FabricErro
 }
 
 /// Reaches the rendezvous, which may start later than this rank, or be too busy with others for a while.
-fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, patience: Duration) -> Result<Channel, FabricError> {
+fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, options: &JoinOptions) -> Result<Channel, FabricError> {
+    let patience = options.deadline;
     let by = end_of(patience);
     let [mut pause, pause_max] = RETRY_PAUSES;
     loop {
         let attempt = match connect_once(address, by) {
             Ok(stream) => {
                 prepare(&stream)?;
-                authenticate_dialer(&stream, terms, by).map(|()| Channel::plain(stream))
+                let near = stream.peer_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+                authenticate_dialer(stream, terms, options.encrypt && !near, by)
             }
             Err(error) => Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error)),
         };

@@ -22,6 +22,8 @@ mod wire;
 
 pub use addresses::Network;
 pub(crate) use authentication::address_of;
+#[cfg(test)]
+pub(crate) use authentication::tests::encrypt as encrypt_for_tests;
 pub use control::{Control, ControlReceiver, ControlSender};
 pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
 pub use frame::MAX_FRAME;

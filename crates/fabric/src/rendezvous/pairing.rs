@@ -19,7 +19,11 @@ const STRIPES_MAX: usize = 16;
 impl Party {
     /// What to try with rank `other`, which wants `theirs`. The flag says whether TCP may stand in.
     fn choose(&self, other: usize, theirs: Transport) -> Result<(Transport, bool), String> {
-        match (self.transport, theirs) {
+        match (self.wishes.transport, theirs) {
+            (Transport::SharedMemory, _) | (_, Transport::SharedMemory) if self.encrypts(other) => {
+                Err("shared memory does not lead to other machines, where connections are to be encrypted".to_owned())
+            }
+            _ if self.encrypts(other) => Ok((Transport::Tcp, false)),
             (Transport::Auto, Transport::Auto) if self.same_host(other) => Ok((Transport::SharedMemory, true)),
             (Transport::Auto, Transport::Auto) => Ok((Transport::Tcp, false)),
             (Transport::Auto, one) | (one, Transport::Auto) => Ok((one, false)),
@@ -63,16 +67,15 @@ pub(crate) fn dial(
     line: &Line<'_>,
     by: Instant,
 ) -> Result<Bond, FabricError> {
-    authenticate_dialer(&stream, &party.terms(), by)?;
-    let lifeline = Channel::plain(stream);
+    let lifeline = authenticate_dialer(stream, &party.terms(), party.encrypts(to), by)?;
     let lost = |cause| FabricError::PeerLost { rank: to, cause };
     let call = Call::Bond {
         rank: party.rank,
         to,
         generation: party.generation,
-        transport: party.transport,
+        transport: party.wishes.transport,
         cables: line.cables,
-        connections: party.connections,
+        connections: party.wishes.connections,
     };
     write_json(&lifeline, &call, by).map_err(lost)?;
     loop {
@@ -104,14 +107,14 @@ fn dial_stripes(
     connections: usize,
     line: &Line<'_>,
     by: Instant,
-) -> Result<Vec<TcpStream>, FabricError> {
+) -> Result<Vec<Channel>, FabricError> {
     let lost = |cause| FabricError::PeerLost { rank: to, cause };
     if !(1..=STRIPES_MAX).contains(&connections) {
         return Err(lost(Cause::corrupt(format!("it asked for {connections} connections"))));
     }
     let dial = |index| {
         let stream = (line.dial_again)(index)?;
-        authenticate_dialer(&stream, &party.terms(), by)?;
+        let stream = authenticate_dialer(stream, &party.terms(), party.encrypts(to), by)?;
         write_json(&stream, &Call::Stripe { ticket: ticket.to_owned(), index }, by).map_err(lost)?;
         Ok(stream)
     };
@@ -120,8 +123,8 @@ fn dial_stripes(
 
 /// Hears a caller out: a higher rank that wants a link, one more connection of a link, or a rank that wants to pass.
 pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<Caller, FabricError> {
-    authenticate_acceptor(&stream, &party.terms(), by)?;
     let whom = address_of(&stream);
+    let stream = authenticate_acceptor(stream, &party.terms(), by)?;
     let broken = |cause| FabricError::Handshake { whom: whom.clone(), cause };
     match read_json(&stream, by).map_err(broken)? {
         Call::Stripe { ticket, index } => {
@@ -133,14 +136,16 @@ pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<Ca
             Ok(Caller::Served)
         }
         Call::Bond { rank, to, generation, transport, cables, connections } => {
-            let lifeline = Channel::plain(stream);
+            let lifeline = stream;
             let known = rank > party.rank && rank < party.size();
-            let decided = if known && to == party.rank && generation == party.generation {
+            let decided = if known && party.encrypts(rank) && !lifeline.is_encrypted() {
+                Err(format!("rank {} wants to encrypt and rank {rank} does not; give both the same option", party.rank))
+            } else if known && to == party.rank && generation == party.generation {
                 party.choose(rank, transport)
             } else {
                 Err(format!("rank {rank} of generation {generation} has no business with rank {}", party.rank))
             };
-            let connections = connections.max(party.connections).saturating_mul(cables).clamp(1, STRIPES_MAX);
+            let connections = connections.max(party.wishes.connections).saturating_mul(cables).clamp(1, STRIPES_MAX);
             match decided.and_then(|choice| agree(party, rank, choice, connections, &lifeline, by)) {
                 Ok(link) => Ok(Caller::Bonded(rank, Bond { link: link?, lifeline })),
                 Err(why) => {

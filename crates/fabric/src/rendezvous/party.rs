@@ -15,15 +15,23 @@ use crate::relay::Counter;
 use crate::secret::Secret;
 use crate::topology::Topology;
 
+/// What a rank wants its links to be like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes {
+    pub(crate) transport: Transport,
+    /// The connections that a TCP link has over each cable.
+    pub(crate) connections: usize,
+    /// Whether connections between machines are encrypted.
+    pub(crate) encrypt: bool,
+}
+
 /// One rank of a group that forms, as seen from inside.
 pub(crate) struct Party {
     pub(crate) secret: Secret,
     session: Vec<u8>,
     pub(crate) rank: usize,
     pub(crate) generation: u32,
-    pub(crate) transport: Transport,
-    /// The connections of a TCP link that this rank would like to have over each cable.
-    pub(crate) connections: usize,
+    pub(crate) wishes: Wishes,
     /// This rank's addresses.
     own: Vec<Network>,
     ranks: Vec<RankAddress>,
@@ -32,20 +40,13 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    pub(crate) fn new(
-        secret: Secret,
-        welcome: Welcome,
-        transport: Transport,
-        connections: usize,
-        own: Vec<Network>,
-    ) -> Self {
+    pub(crate) fn new(secret: Secret, welcome: Welcome, wishes: Wishes, own: Vec<Network>) -> Self {
         Self {
             secret,
             session: welcome.session.into_bytes(),
             rank: welcome.rank,
             generation: welcome.generation,
-            transport,
-            connections,
+            wishes,
             own,
             ranks: welcome.ranks,
             stripes: Stripes::default(),
@@ -55,6 +56,11 @@ impl Party {
 
     pub(crate) fn size(&self) -> usize {
         self.ranks.len()
+    }
+
+    /// Whether connections to another rank must be encrypted.
+    pub(crate) fn encrypts(&self, other: usize) -> bool {
+        self.wishes.encrypt && !self.same_host(other)
     }
 
     pub(crate) fn terms(&self) -> Terms<'_> {

@@ -7,11 +7,12 @@
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::authentication::{address_of, authenticate_dialer};
+use super::authentication::authenticate_dialer;
 use super::frame::{read_json, write_json};
 use super::party::Party;
 use super::wire::{Call, Passage};
-use crate::error::FabricError;
+use crate::channel::Channel;
+use crate::error::{Cause, FabricError};
 use crate::topology::Topology;
 
 /// Opens a connection to a rank, through others if need be.
@@ -28,11 +29,12 @@ fn open_for(party: &Party, topology: &Topology, from: usize, to: usize, by: Inst
     if next == to {
         return Ok(stream);
     }
-    authenticate_dialer(&stream, &party.terms(), by)?;
+    // Nothing is said here that only the two ends should know, and what they say to each other they encrypt themselves.
+    let stream = authenticate_dialer(stream, &party.terms(), false, by)?;
     let lost = |cause| FabricError::PeerLost { rank: next, cause };
     write_json(&stream, &Call::Passage { from, to, generation: party.generation }, by).map_err(lost)?;
     match read_json(&stream, by).map_err(lost)? {
-        Passage::Open => Ok(stream),
+        Passage::Open => stream.into_plain().map_err(|_| lost(Cause::corrupt("it encrypts unasked"))),
         Passage::Refused { why } => {
             Err(FabricError::Refused { whom: format!("rank {next}, on the way to rank {to},"), why })
         }
@@ -42,7 +44,7 @@ fn open_for(party: &Party, topology: &Topology, from: usize, to: usize, by: Inst
 /// Serves a rank that has called for a passage.
 pub(crate) fn serve(
     party: &Party,
-    stream: TcpStream,
+    stream: Channel,
     (from, to, generation): (usize, usize, u32),
     by: Instant,
 ) -> Result<(), FabricError> {
@@ -62,11 +64,15 @@ pub(crate) fn serve(
         })?;
         Ok((open_for(party, &topology, from, to, by)?, relay))
     };
-    let broken = |cause| FabricError::Handshake { whom: address_of(&stream), cause };
+    let broken = |cause| FabricError::Handshake { whom: stream.whom(), cause };
     match connect() {
         Ok((onwards, relay)) => {
+            let refused = |stream: Channel| {
+                let why = "a passage is not encrypted by itself".to_owned();
+                FabricError::Refused { whom: stream.whom(), why }
+            };
             write_json(&stream, &Passage::Open, by).map_err(broken)?;
-            relay.join(stream, onwards)
+            relay.join(stream.into_plain().map_err(refused)?, onwards)
         }
         Err(error) => {
             let error: FabricError = error;

@@ -10,14 +10,13 @@ use super::conduct::{ANSWER_PATIENCE, conduct};
 use super::formation::{Formed, form};
 use super::frame::{FrameReader, read_json, write_json};
 use super::muster::{Aim, Muster};
-use super::party::{Party, host_numbers};
+use super::party::{Party, Wishes, host_numbers};
 use super::reaching;
 use super::reception::Reception;
 use super::wire::{Answer, RankAddress, Survivor, Welcome};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::fabric::Fabric;
-use crate::link::Transport;
 use crate::liveness::{Health, Standing};
 use crate::local::local_sockets;
 use crate::secret::{Secret, hex, random_bytes};
@@ -52,8 +51,7 @@ pub(crate) struct Kept {
     /// This rank's own addresses.
     pub(crate) own: Vec<Network>,
     pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) transport: Transport,
-    pub(crate) connections: usize,
+    pub(crate) wishes: Wishes,
     pub(crate) wait_deadline: Duration,
     pub(crate) liveness_deadline: Duration,
 }
@@ -177,8 +175,7 @@ impl Reform<'_> {
     fn open_reception(&self) -> Result<Reception<Arrival>, FabricError> {
         let (secret, session) = (self.kept.secret.clone(), self.kept.session.clone());
         Reception::new(self.listeners()?, move |stream, until| {
-            authenticate_acceptor(&stream, &terms(&secret, &session), until)?;
-            let channel = Channel::plain(stream);
+            let channel = authenticate_acceptor(stream, &terms(&secret, &session), until)?;
             let read = read_json(&channel, until);
             let Survivor { rank } = read.map_err(|cause| FabricError::Handshake { whom: channel.whom(), cause })?;
             Ok(Arrival { rank, channel })
@@ -227,8 +224,8 @@ impl Reform<'_> {
         let same_host = address.host == self.kept.ranks[self.rank].host;
         let (_, stream) = reaching::reach(&self.kept.own, &address.listeners, same_host, soon)
             .map_err(|why| FabricError::JoinFailed { rank: self.rank, why })?;
-        authenticate_dialer(&stream, &terms(&self.kept.secret, &self.kept.session), soon)?;
-        let channel = Channel::plain(stream);
+        let encrypt = self.kept.wishes.encrypt && !same_host;
+        let channel = authenticate_dialer(stream, &terms(&self.kept.secret, &self.kept.session), encrypt, soon)?;
         write_json(&channel, &Survivor { rank: self.rank }, soon).map_err(lost)?;
         let mut words = FrameReader::default();
         let answer = loop {
@@ -300,7 +297,7 @@ impl Reform<'_> {
             ..*self.kept
         };
         let (rank, generation) = (welcome.rank, welcome.generation);
-        let party = Party::new(kept.secret.clone(), welcome, kept.transport, kept.connections, kept.own.clone());
+        let party = Party::new(kept.secret.clone(), welcome, kept.wishes, kept.own.clone());
         let listeners = self.listeners()?;
         let formed = std::thread::scope(|scope| {
             let waiting = std::thread::current();

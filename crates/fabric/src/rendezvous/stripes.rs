@@ -2,10 +2,10 @@
 //! them to the one that waits for them.
 
 use std::collections::BTreeMap;
-use std::net::TcpStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::secret::{hex, random_bytes};
 
@@ -16,7 +16,7 @@ pub(crate) struct Stripes(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     /// By ticket: one place per connection.
-    expected: Mutex<BTreeMap<String, Vec<Option<TcpStream>>>>,
+    expected: Mutex<BTreeMap<String, Vec<Option<Channel>>>>,
     arrived: Condvar,
 }
 
@@ -36,7 +36,7 @@ impl Stripes {
     }
 
     /// Hands over a connection that has come with a ticket.
-    pub(crate) fn deliver(&self, ticket: &str, index: usize, stream: TcpStream) -> Result<(), Cause> {
+    pub(crate) fn deliver(&self, ticket: &str, index: usize, stream: Channel) -> Result<(), Cause> {
         let mut expected = self.expected();
         let place = expected.get_mut(ticket).and_then(|places| places.get_mut(index));
         let place = place.filter(|place| place.is_none());
@@ -45,7 +45,7 @@ impl Stripes {
         Ok(())
     }
 
-    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Option<TcpStream>>>> {
+    fn expected(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Option<Channel>>>> {
         // No panic can leave the map in disorder.
         self.0.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,7 +53,7 @@ impl Stripes {
 
 impl Expectation<'_> {
     /// Waits until all connections are there.
-    pub(crate) fn wait(self, by: Instant) -> Result<Vec<TcpStream>, Cause> {
+    pub(crate) fn wait(self, by: Instant) -> Result<Vec<Channel>, Cause> {
         let started = Instant::now();
         let mut expected = self.stripes.expected();
         loop {
@@ -83,20 +83,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::local::local_sockets;
+    use crate::local::local_lifelines;
 
     #[test]
     fn connections_come_in_any_order_and_only_once() {
         let stripes = Stripes::default();
         let expectation = stripes.expect(2).unwrap();
         let ticket = expectation.ticket.clone();
-        let (first, second) = local_sockets().unwrap();
+        let (first, second) = local_lifelines().unwrap();
         let address = first.local_addr().unwrap();
         stripes.deliver(&ticket, 1, second).unwrap();
-        let (other, _) = local_sockets().unwrap();
-        assert!(stripes.deliver(&ticket, 1, other.try_clone().unwrap()).is_err());
-        assert!(stripes.deliver(&ticket, 2, other.try_clone().unwrap()).is_err());
-        assert!(stripes.deliver("another ticket", 0, other.try_clone().unwrap()).is_err());
+        let stranger = || local_lifelines().unwrap().0;
+        assert!(stripes.deliver(&ticket, 1, stranger()).is_err());
+        assert!(stripes.deliver(&ticket, 2, stranger()).is_err());
+        assert!(stripes.deliver("another ticket", 0, stranger()).is_err());
         let waiting = stripes.clone();
         let deliverer = std::thread::spawn(move || waiting.deliver(&ticket, 0, first));
         let streams = expectation.wait(Instant::now() + Duration::from_secs(10)).unwrap();

@@ -22,11 +22,15 @@ pub(crate) enum Task {
     Collectives,
     /// One collective again and again.
     Forever,
+    /// As the first, encrypted.
+    Encrypted,
+    /// Join while one rank does not encrypt.
+    OneInClear,
     /// Join while one rank listens where nobody reaches it.
     ListenElsewhere,
 }
 
-const TASKS: [Task; 3] = [Task::Collectives, Task::Forever, Task::ListenElsewhere];
+const TASKS: [Task; 5] = [Task::Collectives, Task::Forever, Task::Encrypted, Task::OneInClear, Task::ListenElsewhere];
 
 /// What a child is told.
 pub(crate) struct Orders {
