@@ -47,6 +47,8 @@ mod encryption;
 mod error;
 mod executor;
 mod fabric;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod launch;
 mod layout;
 mod link;

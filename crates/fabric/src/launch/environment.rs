@@ -16,9 +16,12 @@ const JOB_PORTS: std::ops::Range<u64> = 20_000..30_000;
 
 /// Variables and the files that they name.
 pub struct Environment<'a> {
-    variable: Box<dyn Fn(&str) -> Option<String> + 'a>,
-    file: Box<dyn Fn(&Path) -> std::io::Result<String> + 'a>,
+    variable: Box<LookUp<'a>>,
+    file: Box<ReadFile<'a>>,
 }
+
+type LookUp<'a> = dyn Fn(&str) -> Option<String> + 'a;
+type ReadFile<'a> = dyn Fn(&Path) -> std::io::Result<String> + 'a;
 
 impl<'a> Environment<'a> {
     /// An environment in which `variable` looks variables up and `file` reads files.

@@ -18,6 +18,7 @@ use hmac::Mac;
 use crate::channel::Channel;
 use crate::encryption::{Fingerprint, Identity};
 use crate::error::{Cause, FabricError};
+use crate::local::local_sockets;
 use crate::secret::{Secret, random_bytes};
 use crate::timed::{read_exact, write_all};
 
@@ -191,6 +192,25 @@ impl Greeting {
     }
 }
 
+/// Lets someone who does not know the secret say anything, to either side of a handshake. Nobody gets in. For fuzzing
+/// only. The first byte decides to which side.
+#[doc(hidden)]
+pub fn fuzz(bytes: &[u8]) {
+    let Some((&side, bytes)) = bytes.split_first() else { return };
+    let (Ok((stream, stranger)), Ok(secret)) = (local_sockets(), Secret::random()) else { return };
+    let terms = Terms { secret: &secret, purpose: Purpose::Link, context: b"session" };
+    let by = Instant::now() + std::time::Duration::from_secs(5);
+    if write_all(&stranger, bytes, by).is_err() || stranger.shutdown(std::net::Shutdown::Write).is_err() {
+        return;
+    }
+    let outcome = match side % 4 {
+        0 => authenticate_dialer(stream, &terms, false, by),
+        1 => authenticate_dialer(stream, &terms, true, by),
+        _ => authenticate_acceptor(stream, &terms, by),
+    };
+    assert!(outcome.is_err(), "a stranger was let in");
+}
+
 enum GreetingError {
     Version(Cause),
     Other(Cause),
@@ -220,7 +240,6 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::local::local_sockets;
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(10)

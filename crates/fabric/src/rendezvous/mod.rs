@@ -18,14 +18,16 @@ mod reaching;
 mod reception;
 mod reform;
 mod stripes;
-mod wire;
+pub(crate) mod wire;
 
 pub use addresses::Network;
 pub(crate) use authentication::address_of;
+pub use authentication::fuzz as fuzz_authentication;
 #[cfg(test)]
 pub(crate) use authentication::tests::encrypt as encrypt_for_tests;
 pub use control::{Control, ControlReceiver, ControlSender};
 pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
+pub(crate) use frame::FrameReader;
 pub use frame::MAX_FRAME;
 pub use join::{JoinOptions, Joined, join};
 pub(crate) use reception::prepare;
