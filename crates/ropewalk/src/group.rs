@@ -33,13 +33,14 @@ impl Gathering {
         };
         let options = RendezvousOptions {
             deadline: if remote.remote_ranks > 0 { GATHER_REMOTE } else { GATHER_LOCAL },
+            encrypt: links.encrypt,
             ..RendezvousOptions::default()
         };
         let rendezvous = Rendezvous::listen(address.as_str(), &secret, size, options)
             .with_context(|| format!("cannot wait for ranks at {address}"))?;
         let children = Children::spawn(local_ranks, rendezvous.address(), &secret, links)?;
         if remote.remote_ranks > 0 && remote.launch.is_none() {
-            announce(remote, &rendezvous);
+            announce(remote, links, &rendezvous);
         }
         Ok(Self { rendezvous, children })
     }
@@ -75,21 +76,22 @@ fn secret(file: Option<&Path>) -> anyhow::Result<Secret> {
     Ok(secret)
 }
 
-fn announce(remote: &RemoteOptions, rendezvous: &Rendezvous) {
+fn announce(remote: &RemoteOptions, links: &LinkOptions, rendezvous: &Rendezvous) {
     let file = remote.secret_file.as_deref().unwrap_or(Path::new("FILE")).display();
     let address = rendezvous.address();
     let ranks = match remote.remote_ranks {
         1 => "1 rank".to_owned(),
         count => format!("{count} ranks"),
     };
+    let encrypt = if links.encrypt { " --encrypt" } else { "" };
     eprintln!("waiting for {ranks}; on each of the other machines run");
     if address.ip().is_unspecified() || address.ip().is_loopback() {
         let port = address.port();
-        eprintln!("  ropewalk rank --rendezvous THIS_MACHINE:{port} --secret-file {file}");
+        eprintln!("  ropewalk rank --rendezvous THIS_MACHINE:{port} --secret-file {file}{encrypt}");
         if address.ip().is_loopback() {
             eprintln!("{address} is reached from this machine only: give --rendezvous an address that others reach");
         }
     } else {
-        eprintln!("  ropewalk rank --rendezvous {address} --secret-file {file}");
+        eprintln!("  ropewalk rank --rendezvous {address} --secret-file {file}{encrypt}");
     }
 }

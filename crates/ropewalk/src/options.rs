@@ -96,6 +96,9 @@ pub(crate) struct LinkOptions {
     /// TCP connections of a link over each cable [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=16))]
     pub(crate) connections: Option<u8>,
+    /// Encrypt what leaves the machine, and refuse ranks on other machines that do not
+    #[arg(long)]
+    pub(crate) encrypt: bool,
 }
 
 impl LinkOptions {
@@ -109,6 +112,9 @@ impl LinkOptions {
         if let Some(connections) = self.connections {
             arguments.extend(["--connections".to_owned(), connections.to_string()]);
         }
+        if self.encrypt {
+            arguments.push("--encrypt".to_owned());
+        }
         arguments
     }
 
@@ -118,6 +124,7 @@ impl LinkOptions {
             transport: self.transport.transport(),
             listen: self.networks.clone(),
             connections_per_cable: self.connections.unwrap_or(1).into(),
+            encrypt: self.encrypt,
             ..JoinOptions::default()
         }
     }
@@ -264,12 +271,14 @@ mod tests {
             #[command(flatten)]
             links: LinkOptions,
         }
-        let told = ["rank", "--transport", "tcp", "--networks", "10.0.0.0/24,fe80::1", "--connections", "3"];
+        let told =
+            ["rank", "--transport", "tcp", "--networks", "10.0.0.0/24,fe80::1", "--connections", "3", "--encrypt"];
         let parent = Child::parse_from(told).links;
         let child = Child::parse_from(std::iter::once("rank".to_owned()).chain(parent.arguments())).links;
         assert_eq!(child.networks, parent.networks);
         assert_eq!((child.transport.word(), child.connections), ("tcp", Some(3)));
-        assert_eq!(child.join_options().connections_per_cable, 3);
+        let options = child.join_options();
+        assert!(options.encrypt && options.connections_per_cable == 3);
     }
 
     #[test]

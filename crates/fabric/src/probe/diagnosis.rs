@@ -183,6 +183,7 @@ mod tests {
                     from,
                     to,
                     transport: Transport::Tcp,
+                    encrypted: false,
                     hops,
                     cables: 1,
                     latency_us_median: 20.0 * hops as f64,

@@ -48,6 +48,8 @@ pub struct LinkMeasurement {
     pub to: usize,
     /// What the link is made of.
     pub transport: Transport,
+    /// Whether nobody on the way can read or change what it carries.
+    pub encrypted: bool,
     /// Cables on the way: 1 for a direct link, more through other ranks.
     pub hops: usize,
     /// Cables side by side between the two.
@@ -123,6 +125,7 @@ impl Fabric {
             from: self.rank(),
             to,
             transport,
+            encrypted: self.is_encrypted(to).unwrap_or(false),
             hops,
             cables: self.topology().cables(self.rank(), to) as usize,
             latency_us_median: half_us(50),

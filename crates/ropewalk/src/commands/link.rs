@@ -86,7 +86,7 @@ fn cells(link: &LinkMeasurement) -> Vec<String> {
     vec![
         link.from.to_string(),
         link.to.to_string(),
-        link.transport.to_string(),
+        format!("{}{}", link.transport, if link.encrypted { ", encrypted" } else { "" }),
         if link.hops > 1 { format!("{} in a row", link.hops) } else { link.cables.to_string() },
         format!("{:.1}", link.latency_us_median),
         format!("{:.1}", link.latency_us_p99),
