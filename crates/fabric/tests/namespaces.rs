@@ -93,6 +93,32 @@ fn a_host_cut_off_from_a_mesh_is_named_by_all_others() {
     check_cut("cut mesh", 3, &cables, &[1, 2], &[(0, 2), (1, 2)]);
 }
 
+#[test]
+fn a_rank_that_others_speak_through_is_named_when_it_is_killed() {
+    check_signal("killed relay", "-KILL");
+}
+
+#[test]
+fn a_rank_that_others_speak_through_is_named_when_it_is_stopped() {
+    check_signal("stopped relay", "-STOP");
+}
+
+/// Sends a signal to the second rank of a chain, through which the first speaks to all others.
+fn check_signal(name: &str, signal: &str) {
+    let Some(lab) = lab_or_skip(name, 4, &[(0, 1), (1, 2), (2, 3)]) else { return };
+    let mut run = lab.start(Task::Forever);
+    for rank in 0..4 {
+        assert_eq!(run.says(rank, PATIENCE), "under way", "rank {rank}");
+    }
+    run.signal(1, signal);
+    let started = Instant::now();
+    for rank in [0, 2, 3] {
+        let said = run.says(rank, PATIENCE);
+        assert!(said.starts_with("lost 1:"), "rank {rank} says {said}");
+    }
+    assert!(started.elapsed() < LIVENESS_DEADLINE + Duration::from_secs(3), "{:?}", started.elapsed());
+}
+
 /// Has all hosts do what [`collectives`] does.
 fn check(name: &str, hosts: usize, cables: &[(usize, usize)]) {
     let Some(lab) = lab_or_skip(name, hosts, cables) else { return };

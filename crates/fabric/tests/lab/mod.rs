@@ -214,6 +214,12 @@ impl Run {
         self.ranks[rank].says(patience)
     }
 
+    /// Sends a signal to a rank.
+    pub(crate) fn signal(&self, rank: usize, signal: &str) {
+        let process = self.ranks[rank].child.id().to_string();
+        assert!(Command::new("kill").args([signal, &process]).status().unwrap().success());
+    }
+
     /// The next thing that the coordinator says.
     pub(crate) fn coordinator_says(&mut self, patience: Duration) -> String {
         self.coordinator.says(patience)
