@@ -55,6 +55,18 @@ fn two_cables_are_both_used() {
 }
 
 #[test]
+fn a_lossy_cable_costs_time_and_nothing_else() {
+    let Some(mut lab) = lab_or_skip("lossy cable", 2, &[(0, 1)]) else { return };
+    if lab.spoil(0, &["--drop", "0.01", "--delay-us", "100", "--seed", "5"]) {
+        let mut run = lab.start(Task::Encrypted);
+        for rank in 0..2 {
+            let said = run.says(rank, PATIENCE);
+            assert!(said.starts_with("done"), "rank {rank} says {said}");
+        }
+    }
+}
+
+#[test]
 fn an_encrypted_chain() {
     let Some(lab) = lab_or_skip("encrypted chain", 3, &[(0, 1), (1, 2)]) else { return };
     finish(&lab, lab.start(Task::Encrypted));

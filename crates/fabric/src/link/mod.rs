@@ -4,6 +4,8 @@ mod shared_memory;
 #[cfg(test)]
 mod suite;
 mod tcp;
+#[cfg(target_os = "linux")]
+mod tcp_statistics;
 mod watched;
 
 use std::fmt;

@@ -121,6 +121,13 @@ impl Link for TcpLink {
         Transport::Tcp
     }
 
+    #[cfg(target_os = "linux")]
+    fn counters(&self) -> super::LinkCounters {
+        let ends = self.streams.iter().filter_map(|stream| Some((stream.local_addr().ok()?, stream.peer_addr().ok()?)));
+        let retries = ends.filter_map(|(local, remote)| super::tcp_statistics::retransmitted(local, remote)).sum();
+        super::LinkCounters { retries, ..Default::default() }
+    }
+
     fn is_encrypted(&self) -> bool {
         self.streams.iter().all(Channel::is_encrypted)
     }

@@ -73,6 +73,8 @@ pub(crate) struct Lab {
     hosts: usize,
     cables: Vec<(usize, usize)>,
     folder: tempfile::TempDir,
+    /// Cables made of software.
+    relays: Vec<Child>,
 }
 
 /// A lab, or `None` and a loud word where there can be none.
@@ -84,6 +86,7 @@ pub(crate) fn lab_or_skip(name: &str, hosts: usize, cables: &[(usize, usize)]) -
         hosts,
         cables: cables.to_vec(),
         folder: tempfile::tempdir().unwrap(),
+        relays: Vec::new(),
     };
     match lab.build() {
         Ok(()) => Some(lab),
@@ -115,6 +118,38 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// Replaces a cable by one made of software, which `options` make a bad one. False, after a loud word, where Python
+    /// is missing.
+    pub(crate) fn spoil(&mut self, cable: usize, options: &[&str]) -> bool {
+        let (a, b) = self.cables[cable];
+        let (middle, ends) = (self.host(self.hosts + cable), [(self.host(a), 0), (self.host(b), 1)]);
+        ip(&["netns", "add", &middle]).unwrap();
+        for (host, end) in &ends {
+            // The other end goes with it.
+            let _ = ip(&["-n", host, "link", "del", &device(cable, *end)]);
+        }
+        for (host, end) in &ends {
+            let (near, far, address) =
+                (device(cable, *end), format!("far{end}"), format!("{}/24", address(cable, *end)));
+            ip(&["link", "add", &near, "netns", host, "type", "veth", "peer", "name", &far, "netns", &middle]).unwrap();
+            ip(&["-n", host, "addr", "add", &address, "dev", &near]).unwrap();
+            ip(&["-n", host, "link", "set", &near, "up"]).unwrap();
+            ip(&["-n", &middle, "link", "set", &far, "up"]).unwrap();
+        }
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/cable-relay");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &middle, script, "far0", "far1"]).args(options);
+        let mut relay = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(relay.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        self.relays.push(relay);
+        let works = ready.trim() == "ready";
+        if !works {
+            eprintln!("\nSKIPPED: no bad cables here: scripts/cable-relay does not run\n");
+        }
+        works
     }
 
     fn host(&self, host: usize) -> String {
@@ -177,7 +212,11 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        for host in 0..self.hosts {
+        for relay in &mut self.relays {
+            let _ = relay.kill();
+            let _ = relay.wait();
+        }
+        for host in 0..self.hosts + self.cables.len() {
             // What was never built cannot be taken down.
             let _ = ip(&["netns", "del", &self.host(host)]);
         }
