@@ -127,6 +127,10 @@ pub enum Cause {
     Left,
     /// The other side sent something that makes no sense.
     Corrupt(String),
+    /// Something that it sent was lost or changed on the way, over a connection that does not see to that itself.
+    Damaged(String),
+    /// RDMA failed; this is what happened, why it probably did, and what to do.
+    Rdma(String),
     /// The operating system reported an error, such as a reset.
     Io(Arc<io::Error>),
 }
@@ -153,8 +157,16 @@ impl fmt::Display for Cause {
             Self::Stalled(after) => write!(f, "it lives, but nothing that others wait for has come for {after:?}"),
             Self::Left => f.write_str("it left the group while others still needed it"),
             Self::Corrupt(what) => write!(f, "it broke the protocol ({what})"),
+            Self::Damaged(what) => write!(f, "data was lost or damaged on the way ({what}); look at the cable"),
+            Self::Rdma(error) => f.write_str(error),
             Self::Io(error) => write!(f, "{error}"),
         }
+    }
+}
+
+impl From<verbs::Error> for Cause {
+    fn from(error: verbs::Error) -> Self {
+        Self::Rdma(error.to_string())
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use crate::channel::Channel;
 use crate::error::FabricError;
 use crate::fabric::{Fabric, Lifelines, Links};
+use crate::link::rdma::local_rdma_pair;
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport, ring_bytes};
 use crate::liveness::LIVENESS_DEADLINE;
 use crate::rendezvous::prepare;
@@ -30,10 +31,13 @@ pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<F
     // Rank by rank, each link is made with all lower ranks, whose rows so fill up in order.
     let size = topology.size();
     let mut rows: Vec<(Links, Lifelines)> = Vec::with_capacity(size);
-    for _ in 0..size {
+    for rank in 0..size {
         let (mut links, mut lifelines): (Links, Lifelines) = (Vec::with_capacity(size), Vec::with_capacity(size));
-        for lower in &mut rows {
-            let (theirs, ours) = local_pair(transport, size)?;
+        for (other, lower) in rows.iter_mut().enumerate() {
+            let (theirs, ours) = match transport {
+                Transport::Rdma => local_rdma_pair([other, rank], local_lifelines()?)?,
+                _ => local_pair(transport, size)?,
+            };
             lower.0.push(Some(theirs));
             links.push(Some(ours));
             let (theirs, ours) = local_lifelines()?;
@@ -53,7 +57,7 @@ pub fn local_group_on(topology: &Topology, transport: Transport) -> Result<Vec<F
     fabrics.collect()
 }
 
-/// A link between two threads of this process, in a group of `ranks`.
+/// A link other than by RDMA between two threads of this process, in a group of `ranks`.
 pub(crate) fn local_pair(transport: Transport, ranks: usize) -> Result<Pair, FabricError> {
     if transport == Transport::Tcp {
         let (acceptor, dialer) = local_sockets()?;

@@ -111,8 +111,6 @@ pub enum Call {
     PostReceive,
     /// Looking for completions.
     Poll,
-    /// Asking for the addresses of network interfaces.
-    ListInterfaces,
 }
 
 impl fmt::Display for Call {
@@ -132,7 +130,6 @@ impl fmt::Display for Call {
             Self::PostSend => "posting a send",
             Self::PostReceive => "posting a receive",
             Self::Poll => "polling for completions",
-            Self::ListInterfaces => "listing network interfaces",
         })
     }
 }

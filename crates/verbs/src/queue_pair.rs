@@ -42,8 +42,10 @@ pub enum Reliability {
 pub struct QueuePairOptions {
     /// What the connection promises.
     pub reliability: Reliability,
-    /// Messages that can be posted in each direction.
-    pub depth: usize,
+    /// Sends that can be posted.
+    pub sends: usize,
+    /// Receives that can be posted.
+    pub receives: usize,
     /// Bytes of the longest message.
     pub message_bytes: usize,
     /// Messages up to this length are to travel inside their requests, if the device can do so.
@@ -144,8 +146,8 @@ impl QueuePair {
             options,
             state: State::Initialized,
             inline_bytes,
-            sends: Posted::new(first, options.depth),
-            receives: Posted::new(first | RECEIVE, options.depth),
+            sends: Posted::new(first, options.sends),
+            receives: Posted::new(first | RECEIVE, options.receives),
             parked: Vec::new(),
         };
         let mut attributes = ffi::QueuePairAttributes { state: ffi::STATE_INIT, port: PORT, ..Default::default() };
@@ -242,7 +244,7 @@ impl QueuePair {
         if length > slot.len() || length == 0 {
             return Err(Error::Misuse("a message without bytes, or longer than its slot"));
         }
-        let frames = self.admit(&slot, length, self.sends.slots.len())?;
+        let frames = self.admit(&slot, length, self.sends.slots.len() < self.options.sends)?;
         let inline = if length <= self.inline_bytes { ffi::SEND_INLINE } else { 0 };
         let mut entry = slot.entry(length);
         let mut request = ffi::SendRequest {
@@ -273,7 +275,7 @@ impl QueuePair {
         if self.domain.profile() == Profile::Apple && !matches!(self.state, State::Started(_)) {
             return Err(Limit::EarlyReceive.into());
         }
-        let frames = self.admit(&slot, slot.len(), self.receives.slots.len())?;
+        let frames = self.admit(&slot, slot.len(), self.receives.slots.len() < self.options.receives)?;
         let mut entry = slot.entry(slot.len());
         let mut request = ffi::ReceiveRequest {
             id: self.receives.next,
@@ -291,7 +293,7 @@ impl QueuePair {
     }
 
     /// Checks a request against what the queue and the profile allow, and counts its frames.
-    fn admit(&self, slot: &Slot, length: usize, posted: usize) -> Result<usize, Error> {
+    fn admit(&self, slot: &Slot, length: usize, has_room: bool) -> Result<usize, Error> {
         let profile = self.domain.profile();
         if slot.domain() != self.domain.raw() {
             return Err(Error::Misuse("memory of another device"));
@@ -299,7 +301,7 @@ impl QueuePair {
         if length > self.options.message_bytes {
             return Err(Error::Misuse("a message longer than the queue pair was made for"));
         }
-        if posted >= self.options.depth {
+        if !has_room {
             return Err(Error::Misuse("more requests than the queue pair was made for"));
         }
         let connected = match self.state {
@@ -384,13 +386,17 @@ impl QueuePair {
 }
 
 fn check_options(profile: Profile, options: &QueuePairOptions) -> Result<(), Error> {
-    if options.depth == 0 || options.message_bytes == 0 || u32::try_from(options.message_bytes).is_err() {
+    if options.sends == 0
+        || options.receives == 0
+        || options.message_bytes == 0
+        || u32::try_from(options.message_bytes).is_err()
+    {
         return Err(Error::Misuse("a queue pair for no messages, or for ones beyond all bounds"));
     }
     if profile == Profile::Standard {
         return Ok(());
     }
-    let frames = options.depth * frames_of(options.message_bytes);
+    let frames = options.sends.max(options.receives).saturating_mul(frames_of(options.message_bytes));
     match options {
         QueuePairOptions { reliability: Reliability::Reliable, .. } => Err(Limit::Reliable.into()),
         QueuePairOptions { inline_bytes: 1.., .. } => Err(Limit::Inline.into()),
@@ -410,12 +416,13 @@ fn create(
 ) -> Result<(NonNull<ffi::QueuePair>, usize), Error> {
     let context = domain.context();
     // Apple's driver counts the depth of queues in frames.
-    let requests = match domain.profile() {
-        Profile::Apple => options.depth * frames_of(options.message_bytes),
-        Profile::Standard => options.depth,
+    let frames = match domain.profile() {
+        Profile::Apple => frames_of(options.message_bytes),
+        Profile::Standard => 1,
     };
     let mut failure = Error::Misuse("a queue pair beyond all bounds");
-    let Ok(requests) = u32::try_from(requests) else { return Err(failure) };
+    let [sends, receives] = [options.sends, options.receives].map(|count| u32::try_from(count * frames));
+    let (Ok(sends), Ok(receives)) = (sends, receives) else { return Err(failure) };
     for inline_bytes in [options.inline_bytes, 0] {
         let mut request = ffi::QueuePairRequest {
             user: std::ptr::null_mut(),
@@ -423,8 +430,8 @@ fn create(
             receive_queue: queue.raw(),
             shared: std::ptr::null_mut(),
             capacity: ffi::Capacity {
-                send_requests: requests,
-                receive_requests: requests,
+                send_requests: sends,
+                receive_requests: receives,
                 send_entries: 1,
                 receive_entries: 1,
                 inline_bytes: inline_bytes as u32,

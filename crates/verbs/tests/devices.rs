@@ -33,7 +33,7 @@ struct Side {
 
 fn options(reliability: Reliability) -> QueuePairOptions {
     let inline_bytes = if reliability == Reliability::Reliable { 64 } else { 0 };
-    QueuePairOptions { reliability, depth: 4, message_bytes: PAGE_BYTES, inline_bytes }
+    QueuePairOptions { reliability, sends: 4, receives: 4, message_bytes: PAGE_BYTES, inline_bytes }
 }
 
 impl Side {
@@ -184,7 +184,7 @@ fn what_apple_would_not_do_is_refused() {
     assert_eq!(try_new(QueuePairOptions { inline_bytes: 1, ..unreliable }), Limit::Inline);
     let message_bytes = Profile::MESSAGE_BYTES_MAX + 1;
     assert_eq!(try_new(QueuePairOptions { message_bytes, ..unreliable }), Limit::Message { bytes: message_bytes });
-    assert_eq!(try_new(QueuePairOptions { depth: 1024, ..unreliable }), Limit::QueueFrames { frames: 4096 });
+    assert_eq!(try_new(QueuePairOptions { receives: 1024, ..unreliable }), Limit::QueueFrames { frames: 4096 });
 
     let mut a = Side::new(&first, Profile::Apple, Reliability::Unreliable);
     let mut b = Side::new(&second, Profile::Apple, Reliability::Unreliable);

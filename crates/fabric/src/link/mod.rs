@@ -1,5 +1,6 @@
 //! What a link between two ranks does, whatever it is made of.
 
+pub(crate) mod rdma;
 mod shared_memory;
 #[cfg(test)]
 mod suite;
@@ -24,13 +25,15 @@ use crate::error::Cause;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Transport {
-    /// Shared memory between ranks on one host, TCP otherwise.
+    /// Shared memory between ranks on one host; otherwise RDMA where both have a device, else TCP.
     #[default]
     Auto,
     /// Shared memory, or an error.
     SharedMemory,
     /// TCP, also within a host.
     Tcp,
+    /// RDMA, also within a host, or an error.
+    Rdma,
 }
 
 impl fmt::Display for Transport {
@@ -39,6 +42,7 @@ impl fmt::Display for Transport {
             Self::Auto => "any transport",
             Self::SharedMemory => "shared memory",
             Self::Tcp => "TCP",
+            Self::Rdma => "RDMA",
         })
     }
 }

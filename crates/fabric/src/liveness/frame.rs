@@ -119,6 +119,8 @@ impl Fields {
             Cause::Left => self.cause = 4,
             Cause::Corrupt(what) => (self.cause, self.text) = (5, what.clone()),
             Cause::Io(error) => (self.cause, self.text) = (6, error.to_string()),
+            Cause::Damaged(what) => (self.cause, self.text) = (7, what.clone()),
+            Cause::Rdma(error) => (self.cause, self.text) = (8, error.clone()),
         }
     }
 
@@ -131,6 +133,8 @@ impl Fields {
             4 => Cause::Left,
             5 => Cause::Corrupt(self.text.clone()),
             6 => io::Error::other(self.text.clone()).into(),
+            7 => Cause::Damaged(self.text.clone()),
+            8 => Cause::Rdma(self.text.clone()),
             other => return Err(Cause::corrupt(format!("a sign of life with cause {other}"))),
         })
     }

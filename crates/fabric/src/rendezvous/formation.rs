@@ -293,13 +293,13 @@ fn dial_directly(party: &Party, rank: usize, by: Instant) -> Result<Found, Fabri
         Ok(found) => found,
         Err(why) => return Ok(Found::Unreached(why)),
     };
-    let line = Line { cables: ways.len(), dial_again: &|index| ways[index % ways.len()].connect(by) };
+    let line = Line { direct: true, cables: ways.len(), dial_again: &|index| ways[index % ways.len()].connect(by) };
     let bond = pairing::dial(party, rank, stream, &line, by)?;
     Ok(Found::Bond { bond, cables: ways.len() })
 }
 
 fn dial_through_others(party: &Party, topology: &Topology, rank: usize, by: Instant) -> Result<Found, FabricError> {
-    let line = Line { cables: 1, dial_again: &|_| passage::open(party, topology, rank, by) };
+    let line = Line { direct: false, cables: 1, dial_again: &|_| passage::open(party, topology, rank, by) };
     let stream = (line.dial_again)(0)?;
     let bond = pairing::dial(party, rank, stream, &line, by)?;
     Ok(Found::Bond { bond, cables: 0 })

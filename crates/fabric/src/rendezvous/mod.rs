@@ -29,6 +29,7 @@ pub use control::{Control, ControlReceiver, ControlSender};
 pub use coordinator::{Hello, MAX_RANKS, Observer, Rendezvous, RendezvousEvent, RendezvousOptions, Stopper};
 pub(crate) use frame::FrameReader;
 pub use frame::MAX_FRAME;
+pub(crate) use frame::{read_json, write_json};
 pub use join::{JoinOptions, Joined, join};
 pub(crate) use reception::prepare;
 pub(crate) use reform::Kept;

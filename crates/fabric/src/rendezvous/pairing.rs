@@ -11,6 +11,7 @@ use super::passage;
 use super::wire::{Call, Mapping, Offer};
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
+use crate::link::rdma::{self, Place, RdmaOptions, Role, bring_up};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport, ring_bytes};
 
 /// The most connections that a TCP link is made of.
@@ -25,7 +26,7 @@ impl Party {
             }
             _ if self.encrypts(other) => Ok((Transport::Tcp, false)),
             (Transport::Auto, Transport::Auto) if self.same_host(other) => Ok((Transport::SharedMemory, true)),
-            (Transport::Auto, Transport::Auto) => Ok((Transport::Tcp, false)),
+            (Transport::Auto, Transport::Auto) => Ok((Transport::Rdma, true)),
             (Transport::Auto, one) | (one, Transport::Auto) => Ok((one, false)),
             (ours, theirs) if ours == theirs => Ok((ours, false)),
             (ours, theirs) => Err(format!(
@@ -53,6 +54,8 @@ pub(crate) enum Caller {
 
 /// How to connect to the rank that is being dialled.
 pub(crate) struct Line<'a> {
+    /// Whether no other rank passes the bytes on.
+    pub(crate) direct: bool,
     /// The cables over which it can be reached, at least one.
     pub(crate) cables: usize,
     /// Opens one more connection, by its number among them.
@@ -76,6 +79,7 @@ pub(crate) fn dial(
         transport: party.wishes.transport,
         cables: line.cables,
         connections: party.wishes.connections,
+        direct: line.direct,
     };
     write_json(&lifeline, &call, by).map_err(lost)?;
     loop {
@@ -84,6 +88,10 @@ pub(crate) fn dial(
                 let streams = dial_stripes(party, to, &ticket, connections, line, by)?;
                 return Ok(Bond { link: Box::new(TcpLink::new(streams)), lifeline });
             }
+            Offer::Rdma => match connect_ports(party, to, &lifeline, Role::Dialer, by).map_err(lost)? {
+                Ok(link) => return Ok(Bond { link, lifeline }),
+                Err(why) => tracing::debug!("no RDMA between ranks {} and {to}: {why}", party.rank),
+            },
             Offer::SharedMemory { file } => match SharedFile::open(&file) {
                 Ok(memory) => {
                     write_json(&lifeline, &Mapping::Mapped, by).map_err(lost)?;
@@ -135,13 +143,14 @@ pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<Ca
             passage::serve(party, stream, (from, to, generation), by)?;
             Ok(Caller::Served)
         }
-        Call::Bond { rank, to, generation, transport, cables, connections } => {
+        Call::Bond { rank, to, generation, transport, cables, connections, direct } => {
             let lifeline = stream;
             let known = rank > party.rank && rank < party.size();
             let decided = if known && party.encrypts(rank) && !lifeline.is_encrypted() {
                 Err(format!("rank {} wants to encrypt and rank {rank} does not; give both the same option", party.rank))
             } else if known && to == party.rank && generation == party.generation {
-                party.choose(rank, transport)
+                let choice = party.choose(rank, transport);
+                choice.and_then(|choice| over_the_way(choice, direct, lifeline.is_encrypted()))
             } else {
                 Err(format!("rank {rank} of generation {generation} has no business with rank {}", party.rank))
             };
@@ -178,6 +187,17 @@ fn agree(
             Ok(Err(why)) => return Err(why),
         }
     }
+    if transport == Transport::Rdma {
+        let offered = write_json(lifeline, &Offer::Rdma, by);
+        match offered.and_then(|()| connect_ports(party, rank, lifeline, Role::Acceptor, by)) {
+            Err(cause) => return Ok(Err(lost(cause))),
+            Ok(Ok(link)) => return Ok(Ok(link)),
+            Ok(Err(why)) if tcp_will_do => {
+                tracing::warn!("ranks {} and {rank} use TCP, as RDMA does not work: {why}", party.rank);
+            }
+            Ok(Err(why)) => return Err(why),
+        }
+    }
     let offer = || {
         let expectation = party.stripes.expect(connections)?;
         let offer = Offer::Tcp { ticket: expectation.ticket.clone(), connections };
@@ -185,6 +205,35 @@ fn agree(
         expectation.wait(by).map_err(lost)
     };
     Ok(offer().map(|streams| Box::new(TcpLink::new(streams)) as Box<dyn Link>))
+}
+
+/// What to try of what both want, given whether they are connected directly and want to encrypt. Without a cable between
+/// the two there is no RDMA, whatever they want.
+fn over_the_way(
+    (transport, tcp_will_do): (Transport, bool),
+    direct: bool,
+    encrypted: bool,
+) -> Result<(Transport, bool), String> {
+    match transport {
+        Transport::Rdma if !direct => Ok((Transport::Tcp, false)),
+        Transport::Rdma if tcp_will_do && (encrypted || !rdma::is_here()) => Ok((Transport::Tcp, false)),
+        Transport::Rdma if encrypted => Err("links over RDMA cannot be encrypted; ask for TCP".to_owned()),
+        other => Ok((other, tcp_will_do)),
+    }
+}
+
+/// Makes a link over RDMA with a rank that does the same. The inner error says why there is none.
+fn connect_ports(
+    party: &Party,
+    rank: usize,
+    lifeline: &Channel,
+    role: Role,
+    by: Instant,
+) -> Result<Result<Box<dyn Link>, String>, Cause> {
+    let (local, peer) = (lifeline.local_addr()?.ip(), lifeline.peer_addr()?.ip());
+    let place = Place { role, generation: party.generation, local, peer };
+    let link = bring_up(lifeline, place, RdmaOptions::new(party.same_host(rank)), by)?;
+    Ok(link.map(|link| Box::new(link) as Box<dyn Link>))
 }
 
 /// A way to create memory of two rings of some bytes.

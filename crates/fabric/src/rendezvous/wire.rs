@@ -92,6 +92,8 @@ pub(crate) enum Call {
         cables: usize,
         /// The connections that it would like to have over each.
         connections: usize,
+        /// Whether nobody passes bytes on between the two.
+        direct: bool,
     },
     /// Brings a connection that the accepting rank has asked for.
     Stripe { ticket: String, index: usize },
@@ -118,6 +120,8 @@ pub(crate) enum Offer {
     SharedMemory {
         file: String,
     },
+    /// Connect ports for RDMA. Another offer follows if that does not work out.
+    Rdma,
     Refused {
         why: String,
     },
