@@ -12,7 +12,7 @@ use crate::rendezvous::prepare;
 use crate::topology::Topology;
 
 /// Both ends of a link.
-type Pair = (Box<dyn Link>, Box<dyn Link>);
+pub(crate) type Pair = (Box<dyn Link>, Box<dyn Link>);
 
 /// The fabrics of a group of `size` ranks in this process, by rank, each for a thread of its own. Needs no rendezvous
 /// and no secret. [`Transport::Auto`] is shared memory.

@@ -4,15 +4,14 @@
 //! Ranks that are to be killed are processes: this test binary again, told by its environment to run [`child_rank`].
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::path::Path;
 use std::process::{Child, Command};
-use std::thread;
 use std::time::Duration;
 
-use fabric::{
-    Control, Fabric, FabricError, JoinOptions, Rendezvous, RendezvousOptions, Secret, Team, Transport, join,
-    local_group,
-};
+use common::{check_collectives, check_team, run};
+use fabric::{Control, FabricError, JoinOptions, Rendezvous, RendezvousOptions, Secret, Team, Transport, join};
 
 const ADDRESS: &str = "FABRIC_TEST_ADDRESS";
 const SECRET_FILE: &str = "FABRIC_TEST_SECRET_FILE";
@@ -24,85 +23,20 @@ fn has_ports() -> bool {
     std::env::var_os("FABRIC_TEST_RDMA").is_some()
 }
 
-/// Runs `rank` on each rank of a group, and returns what it returns, by rank.
-fn run<T: Send>(size: usize, rank: impl Fn(Fabric, Team) -> T + Sync) -> Vec<T> {
-    let fabrics = local_group(size, Transport::Rdma).unwrap();
-    thread::scope(|scope| {
-        let rank = &rank;
-        let threads: Vec<_> = fabrics
-            .into_iter()
-            .map(|mut fabric| {
-                fabric.set_deadline(PATIENCE);
-                fabric.set_crowded(true);
-                let team = Team::of_range(0..size, fabric.rank()).unwrap();
-                scope.spawn(move || rank(fabric, team))
-            })
-            .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
-/// A value for each element of each rank, of which no two are equal by accident.
-fn value(rank: usize, index: usize) -> f32 {
-    (rank * 1_000_003 + index * 7919) as f32 * 0.37 - 11.0
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|value| value.to_bits()).collect()
-}
-
 #[test]
-fn sums_have_the_bits_of_a_plain_reduction() {
+fn collectives_give_what_a_single_process_computes() {
     if !has_ports() {
         return;
     }
     for size in 2..=4 {
-        let lengths = [0, 1, 5, 1000, 1024, 8191, 65_537];
-        let results = run(size, |mut fabric, team| {
-            assert!((0..size).all(|other| other == team.index() || fabric.transport(other) == Some(Transport::Rdma)));
-            let sums = lengths.map(|length| {
-                let mut buffer: Vec<f32> = (0..length).map(|index| value(team.index(), index)).collect();
-                fabric.all_reduce_sum(&team, &mut buffer).unwrap();
-                buffer
-            });
-            fabric.barrier(&team).unwrap();
-            sums
+        run(size, Transport::Rdma, |mut fabric, team| {
+            fabric.set_deadline(PATIENCE);
+            let others = (0..size).filter(|&rank| rank != team.index());
+            assert!(others.into_iter().all(|rank| fabric.transport(rank) == Some(Transport::Rdma)));
+            check_collectives(&mut fabric, &[0, 1, 1021]);
+            // Long enough for the lane of long messages.
+            check_team(&mut fabric, &team, 40_009);
         });
-        for (place, length) in lengths.into_iter().enumerate() {
-            let sum = |index| (1..size).fold(value(0, index), |sum, rank| sum + value(rank, index));
-            let expected: Vec<f32> = (0..length).map(sum).collect();
-            for result in &results {
-                assert_eq!(bits(&result[place]), bits(&expected), "{length} elements over {size} ranks");
-            }
-        }
-    }
-}
-
-#[test]
-fn gathers_and_broadcasts_bring_what_was_sent() {
-    if !has_ports() {
-        return;
-    }
-    for size in 2..=4 {
-        let width = 10_007;
-        let bound = |rank: usize| width * rank / size;
-        let parts: Vec<_> = (0..size).map(|rank| bound(rank)..bound(rank + 1)).collect();
-        let results = run(size, |mut fabric, team| {
-            let own = team.index();
-            let mut buffer = vec![f32::NAN; width];
-            parts[own].clone().for_each(|index| buffer[index] = value(own, index));
-            fabric.all_gather(&team, 1, width, &parts, &mut buffer).unwrap();
-            let mut news = if own == 1 { vec![7; 70_001] } else { Vec::new() };
-            fabric.broadcast(&team, 1, &mut news).unwrap();
-            fabric.barrier(&team).unwrap();
-            (buffer, news)
-        });
-        for (buffer, news) in results {
-            for (rank, part) in parts.iter().enumerate() {
-                assert!(part.clone().all(|index| buffer[index].to_bits() == value(rank, index).to_bits()));
-            }
-            assert!(news == vec![7; 70_001]);
-        }
     }
 }
 

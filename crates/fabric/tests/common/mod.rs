@@ -160,7 +160,7 @@ pub(crate) fn tunings(usual: Tuning) -> Vec<Tuning> {
     ]
 }
 
-fn check_team(fabric: &mut Fabric, team: &Team, length: usize) {
+pub(crate) fn check_team(fabric: &mut Fabric, team: &Team, length: usize) {
     check_reductions::<f32>(fabric, team, length, |number| number);
     check_reductions::<f16>(fabric, team, length, f16::from_f32);
     check_reductions::<bf16>(fabric, team, length, bf16::from_f32);

@@ -8,6 +8,7 @@ use super::cards::local_cards;
 use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::link::Link;
+use crate::local::Pair;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,10 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// When this machine has no RDMA, or it does not work.
-pub(crate) fn local_rdma_pair(
-    ranks: [usize; 2],
-    talk: (Channel, Channel),
-) -> Result<(Box<dyn Link>, Box<dyn Link>), FabricError> {
+pub(crate) fn local_rdma_pair(ranks: [usize; 2], talk: (Channel, Channel)) -> Result<Pair, FabricError> {
     let failed = |why: String| FabricError::Invalid(format!("no link over RDMA: {why}"));
     let (cards, problems) = local_cards().map_err(|error| failed(error.to_string()))?;
     if cards.is_empty() {
