@@ -95,6 +95,28 @@ impl Fabric {
         Ok(Self::with_health(rank, generation, links, health, Some(monitor), topology))
     }
 
+    /// The fabric of one rank over links of the caller's own making; `links` is by rank, with nothing at the place of
+    /// `rank`. Nobody watches over the other ranks: a link that fails is all that shows the loss of one.
+    ///
+    /// # Errors
+    /// [`FabricError::Invalid`] when there is not one link to each other rank of the topology.
+    pub fn over_links(
+        rank: usize,
+        generation: u32,
+        links: Vec<Option<Box<dyn Link>>>,
+        topology: Topology,
+    ) -> Result<Self, FabricError> {
+        let fits = |(other, link): (usize, &Option<Box<dyn Link>>)| link.is_some() != (other == rank);
+        if links.len() != topology.size() || rank >= links.len() || !links.iter().enumerate().all(fits) {
+            let (count, size) = (links.iter().flatten().count(), topology.size());
+            return Err(FabricError::Invalid(format!(
+                "rank {rank} of {size} has other links than one to each other rank: {count}"
+            )));
+        }
+        let health = Arc::new(Health::new(rank, links.len()));
+        Ok(Self::with_health(rank, generation, links, health, None, topology))
+    }
+
     fn with_health(
         rank: usize,
         generation: u32,
