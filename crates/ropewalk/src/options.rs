@@ -158,13 +158,15 @@ fn parse_step_tokens(text: &str) -> Result<usize, String> {
 /// What links between ranks are made of.
 #[derive(Clone, Copy, Default, ValueEnum)]
 pub(crate) enum TransportOption {
-    /// Shared memory within a machine, TCP between machines
+    /// Shared memory within a machine; RDMA between machines where both have it, else TCP
     #[default]
     Auto,
     /// Shared memory
     Shm,
     /// TCP
     Tcp,
+    /// RDMA over Thunderbolt, RoCE or InfiniBand
+    Rdma,
 }
 
 impl TransportOption {
@@ -173,6 +175,7 @@ impl TransportOption {
             Self::Auto => Transport::Auto,
             Self::Shm => Transport::SharedMemory,
             Self::Tcp => Transport::Tcp,
+            Self::Rdma => Transport::Rdma,
         }
     }
 
@@ -182,6 +185,7 @@ impl TransportOption {
             Self::Auto => "auto",
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
         }
     }
 }
