@@ -121,9 +121,9 @@ impl Topology {
         self.next[target * size + target] = target;
         let mut outermost = VecDeque::from([target]);
         while let Some(from) = outermost.pop_front() {
-            for rank in 0..size {
-                if !reached[rank] && self.cables[from * size + rank] > 0 {
-                    reached[rank] = true;
+            for (rank, reached) in reached.iter_mut().enumerate() {
+                if !*reached && self.cables[from * size + rank] > 0 {
+                    *reached = true;
                     self.hops[rank * size + target] = self.hops[from * size + target] + 1;
                     self.next[rank * size + target] = from;
                     outermost.push_back(rank);

@@ -11,7 +11,7 @@ const STRETCH: usize = 256;
 pub(super) fn accumulate(operator: Operator, block: &mut [f32], others: &[f32]) {
     match operator {
         Operator::Sum => apply(block, others, |own, other| own + other),
-        Operator::Max => apply(block, others, |own, other| larger(own, other)),
+        Operator::Max => apply(block, others, larger),
     }
 }
 

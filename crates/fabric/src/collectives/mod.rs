@@ -248,6 +248,7 @@ impl Fabric {
         if self.begun.is_empty() {
             return Ok(());
         }
+        self.check_usable()?;
         Err(FabricError::Invalid(format!(
             "{} operations have begun and are not done; finish them first, in the order in which they began",
             self.begun.len()

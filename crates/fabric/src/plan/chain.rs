@@ -13,7 +13,8 @@ use crate::element::Operator;
 /// Chunks begin at multiples of so many elements.
 const GRAIN: usize = 64;
 /// By how many more rounds a result is expected later for each member that it has yet to pass, up and down. Two are
-/// needed; one more leaves time for the way.
+/// needed; one more leaves time for the way. With yet another, members would wait for each other where links carry less
+/// than a chunk.
 const LAG: usize = 3;
 
 /// All of the chain as one member sees it.
@@ -48,9 +49,11 @@ impl Chain<'_> {
         chunk * self.chunk..self.reduction.elements.min((chunk + 1) * self.chunk)
     }
 
-    /// The rounds between a chunk's way up through this member and its way down.
+    /// The rounds between a chunk's way up through this member and its way down. The first member sends a chunk one round
+    /// earlier than the others, which fold it in first.
     fn lag(&self) -> usize {
-        LAG * (self.seen.len() - 1 - self.seen.index)
+        let lag = LAG * (self.seen.len() - 1 - self.seen.index);
+        if self.seen.index == 0 { lag - 1 } else { lag }
     }
 
     /// The chunk that is worked on in a round which comes `delay` rounds after the one of the chunk's way up.

@@ -8,6 +8,9 @@ use crate::layout::{Layout, PIECES};
 use crate::memory::{Main, Memory, Scratch};
 use crate::topology::Topology;
 
+/// Messages on the way, by sender and receiver.
+type Wires = HashMap<(usize, usize), VecDeque<Vec<u8>>>;
+
 /// A member that runs its plan.
 struct Runner {
     plan: Plan,
@@ -20,7 +23,8 @@ struct Runner {
 }
 
 /// Runs the plans that `plan` makes for each member over `mains`, the members' buffers, and returns the buffers.
-/// `order` decides whose turn it is.
+/// `order` decides whose turn it is. Links either carry any number of messages, or none: then a round ends only when all
+/// that was sent in it has been received.
 ///
 /// Panics when a plan breaks a rule: messages of a pair that do not fit each other, a message received where another is
 /// being sent from, or members that wait for each other forever.
@@ -30,8 +34,9 @@ pub(super) fn run(
     mains: Vec<Vec<u8>>,
     plan: impl Fn(&Seen<'_>) -> Plan,
     mut order: impl FnMut(usize) -> usize,
+    links_have_room: bool,
 ) -> Vec<Vec<u8>> {
-    let mut wires: HashMap<(usize, usize), VecDeque<Vec<u8>>> = HashMap::new();
+    let mut wires = Wires::new();
     let mut runners: Vec<Runner> = mains
         .into_iter()
         .enumerate()
@@ -54,7 +59,7 @@ pub(super) fn run(
         let first = order(open.len());
         let moved = (0..open.len()).any(|turn| {
             let index = open[(first + turn) % open.len()];
-            runners[index].step(members[index], &mut wires)
+            runners[index].step(members[index], &mut wires, links_have_room)
         });
         assert!(moved, "members {open:?} of {members:?} wait for each other");
     }
@@ -64,7 +69,7 @@ pub(super) fn run(
 
 impl Runner {
     /// Begins a round, receives a message, or ends a round. False when nothing could be done.
-    fn step(&mut self, rank: usize, wires: &mut HashMap<(usize, usize), VecDeque<Vec<u8>>>) -> bool {
+    fn step(&mut self, rank: usize, wires: &mut Wires, links_have_room: bool) -> bool {
         let round = self.plan.rounds[self.round].clone();
         let Self { main, main_bytes, scratch, plan, .. } = self;
         let mut main = Main::Shared(main.bytes(*main_bytes));
@@ -79,6 +84,10 @@ impl Runner {
             return true;
         };
         if left.is_empty() {
+            let taken = |message: &Message| wires.get(&(rank, message.rank)).is_none_or(VecDeque::is_empty);
+            if !links_have_room && !round.sends.iter().all(taken) {
+                return false;
+            }
             let mut folder = Folder::new();
             round.folds.iter().for_each(|fold| memory.fold(&mut folder, fold));
             self.round += 1;
