@@ -13,6 +13,11 @@ use crate::rendezvous::{FrameReader, MAX_FRAME, wire};
 use crate::timed::{Connection, end_of};
 use crate::topology::Edge;
 
+/// Messages of any bytes over an RDMA link.
+pub fn rdma_frames(bytes: &[u8]) {
+    crate::link::rdma::receive_anything(bytes);
+}
+
 /// Bytes that come in pieces of any size, and then the end.
 struct Memory<'a> {
     bytes: Cell<&'a [u8]>,
@@ -74,6 +79,7 @@ pub fn understand(bytes: &[u8]) {
     check::<wire::Mapping>(bytes);
     check::<wire::Survivor>(bytes);
     check::<wire::Go>(bytes);
+    crate::link::rdma::understand(bytes);
     if let Some(wire::Shape::Known { edges }) = check(bytes) {
         let edges: Vec<Edge> = edges.into_iter().map(|(a, b, cables)| Edge { a, b, cables }).collect();
         if let Ok(topology) = crate::Topology::from_edges(&[0, 1, 1, 2], &edges) {

@@ -145,6 +145,12 @@ impl Context {
         &self.inner.usage
     }
 
+    /// The number of queue pairs under [`Profile::Apple`](crate::Profile::Apple) that were dropped with sends on the way.
+    /// That breaks a rule of Apple's driver: memory that it still reads may be gone then.
+    pub fn undrained(&self) -> u32 {
+        self.usage().undrained()
+    }
+
     /// What a port is and does at this moment.
     ///
     /// # Errors

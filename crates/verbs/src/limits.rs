@@ -114,6 +114,8 @@ pub(crate) struct Usage {
     queue_pairs: AtomicU32,
     regions: AtomicU32,
     frames: AtomicU32,
+    /// Queue pairs under [`Profile::Apple`] that ended with sends on the way.
+    undrained: AtomicU32,
     /// Counts registrations and connections, to tell which came first.
     clock: AtomicU64,
 }
@@ -125,6 +127,14 @@ impl Usage {
 
     pub(crate) fn take_queue_pair(&self, profile: Profile) -> Result<(), Limit> {
         take(&self.queue_pairs, 1, Profile::QUEUE_PAIRS_MAX, profile, Limit::QueuePairs)
+    }
+
+    pub(crate) fn note_undrained(&self) {
+        self.undrained.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn undrained(&self) -> u32 {
+        self.undrained.load(Ordering::Relaxed)
     }
 
     pub(crate) fn return_queue_pair(&self) {

@@ -462,6 +462,9 @@ impl Drop for QueuePair {
         let context = self.domain.context();
         if !self.sends.slots.is_empty() {
             tracing::debug!("a queue pair of {} ends with {} sends on the way", context.name(), self.sends.slots.len());
+            if self.domain.profile() == Profile::Apple {
+                context.usage().note_undrained();
+            }
         }
         // SAFETY: this is the queue pair that the library made, destroyed once. Its memory is given back only after.
         let code = unsafe { (context.library().destroy_qp)(self.raw.as_ptr()) };

@@ -393,3 +393,18 @@ fn warm_up_rail(rail: &mut Rail<PortWire>, patience: Duration) -> Result<(), Str
     }
     Ok(())
 }
+
+/// Reads bytes as what the other side may say. For fuzzing only.
+pub(crate) fn understand(bytes: &[u8]) {
+    if let Ok(hello) = serde_json::from_slice::<Hello>(bytes) {
+        let sound: Vec<Card> = hello.cards.into_iter().filter(Card::is_sound).collect();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        candidates(&sound, &sound, Meeting { first: address, second: address, same_host: true });
+    }
+    if let Ok(Step::Done(numbers)) = serde_json::from_slice::<Step<Numbers>>(bytes) {
+        let card = Card { name: String::new(), address: [10, 0, 0, 1].into(), prefix: 8, mtu: 1024, reliable: true };
+        if let Ok(ends) = check_numbers(&numbers, &card, Mode::Reliable) {
+            assert!(ends.numbers.into_iter().all(|number| number <= verbs::NUMBER_MAX));
+        }
+    }
+}

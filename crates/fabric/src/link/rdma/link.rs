@@ -178,9 +178,9 @@ impl<W: Wire> RdmaLink<W> {
     }
 
     /// Fills `target` from the piece at hand. Returns how many bytes there were.
-    fn take(&mut self, (rail, lane): (usize, Lane), target: &mut [u8]) -> Result<usize, Cause> {
+    fn take(&mut self, (rail, lane): (usize, Lane), target: &mut [u8]) -> usize {
         let rail = &mut self.rails[rail];
-        let Some(piece) = rail.oldest(lane) else { return Ok(0) };
+        let Some(piece) = rail.oldest(lane) else { return 0 };
         let rest = piece.rest();
         let count = rest.len().min(target.len());
         target[..count].copy_from_slice(&rest[..count]);
@@ -188,10 +188,12 @@ impl<W: Wire> RdmaLink<W> {
         if piece.rest().is_empty() {
             self.next_in = self.next_in.wrapping_add(1);
             self.head = None;
-            rail.release(lane)?;
-            rail.tell()?;
+            // What has come counts, whatever happens now.
+            if let Err(cause) = rail.release(lane).and_then(|()| rail.tell()) {
+                self.lost.get_or_insert(cause);
+            }
         }
-        Ok(count)
+        count
     }
 
     fn is_ready(&mut self, interest: Interest) -> bool {
@@ -267,7 +269,7 @@ impl<W: Wire> Link for RdmaLink<W> {
                 let Some(place) = self.look() else {
                     return if done > 0 { Ok(done) } else { self.end().map_or(Ok(0), Err) };
                 };
-                let count = self.take(place, &mut part[at..])?;
+                let count = self.take(place, &mut part[at..]);
                 at += count;
                 done += count;
             }

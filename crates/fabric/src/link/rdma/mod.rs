@@ -7,6 +7,7 @@
 mod bring_up;
 mod cards;
 pub(crate) mod frame;
+mod hostile;
 mod link;
 mod local;
 mod port;
@@ -19,8 +20,9 @@ pub(crate) mod simulated;
 mod tests;
 mod wire;
 
-pub(crate) use self::bring_up::{Place, RdmaOptions, Role, bring_up};
+pub(crate) use self::bring_up::{Place, RdmaOptions, Role, bring_up, understand};
 pub(crate) use self::cards::is_here;
+pub(crate) use self::hostile::receive_anything;
 pub(crate) use self::local::local_rdma_pair;
 #[cfg(test)]
 pub(crate) use self::wire::RailShape;

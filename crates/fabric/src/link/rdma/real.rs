@@ -5,6 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use verbs::{Profile, ProtectionDomain};
+
 use super::bring_up::{Place, RdmaOptions, Role, bring_up};
 use super::cards::{Card, local_cards};
 use super::link::RdmaLink;
@@ -104,6 +106,27 @@ fn all_cables_between_two_machines_are_used() {
         let bytes: Vec<u8> = (0..1_000_000).map(|index| (index * 17 + index / 253) as u8).collect();
         transfer(&mut a, &mut b, &bytes);
     }
+}
+
+/// A link with messages on the way leaves none behind when it ends, as Apple's driver wants it.
+#[test]
+fn links_are_drained_before_they_end() {
+    if !real_ports() {
+        return;
+    }
+    let undrained = || -> u32 {
+        let (cards, _) = local_cards().unwrap();
+        let domains = cards.iter().map(|card| ProtectionDomain::of(&card.device, Profile::Apple).unwrap());
+        domains.map(|domain| domain.context().undrained()).sum()
+    };
+    let before = undrained();
+    for _ in 0..5 {
+        let [mut a, b] = links(UNRELIABLE);
+        a.try_send(&[IoSlice::new(&[1; 200_000])]).unwrap();
+        drop(a);
+        drop(b);
+    }
+    assert_eq!(undrained(), before);
 }
 
 #[test]
