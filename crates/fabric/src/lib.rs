@@ -4,6 +4,11 @@
 //! [`Control`] channel back to the command, and a [`Fabric`]: links to all other ranks, by shared memory within a host
 //! and by TCP between hosts. All collectives are methods of the fabric.
 //!
+//! Collectives work over any connected [`Topology`], on all ranks or on a [`Team`] of them. A reduction gives each element
+//! the bits that a single process would compute that takes the ranks' elements in the team's order, whatever the links,
+//! the sizes, and the way that is the fastest there ([`Tuning`]). Each collective also has a form that only begins it:
+//! the [`Operation`] it returns is moved on by polling, while the rank does something else.
+//!
 //! Every wait has a deadline. A rank whose process ends is noticed by all ranks that wait for it, as
 //! [`FabricError::PeerLost`]. Messages say which operation they belong to, so that ranks which do not agree on what they
 //! are doing get [`FabricError::Mismatch`] instead of each other's data.

@@ -271,6 +271,53 @@ fn a_rank_that_leaves_is_named() {
     }
 }
 
+/// Who polls tells the time, too.
+#[test]
+fn a_rank_that_does_not_move_is_given_up_by_the_callers_clock() {
+    for transport in TRANSPORTS {
+        run(2, transport, |mut fabric, all| {
+            if fabric.rank() == 1 {
+                // Alive, and it hears of what the other one thinks of it.
+                while fabric.wait_for(0, Duration::from_millis(5)).is_ok() {}
+                return;
+            }
+            let mut buffer = [1f32; 4];
+            let mut operation = fabric.begin_all_reduce(&all, Operator::Sum, &mut buffer).unwrap();
+            let start = Instant::now();
+            assert!(!fabric.poll_at(&mut operation, start).unwrap());
+            assert!(!fabric.poll_at(&mut operation, start + Duration::from_secs(20)).unwrap());
+            let error = fabric.poll_at(&mut operation, start + Duration::from_secs(21)).unwrap_err();
+            assert!(matches!(error, FabricError::PeerLost { rank: 1, .. }), "{error}");
+            assert!(fabric.poll(&mut operation).is_err() && !operation.is_done());
+            assert!(fabric.finish(operation).is_err() && fabric.barrier(&all).is_err());
+        });
+    }
+}
+
+#[test]
+fn a_rank_that_leaves_ends_what_has_begun() {
+    for transport in TRANSPORTS {
+        run(3, transport, |mut fabric, all| {
+            fabric.barrier(&all).unwrap();
+            if fabric.rank() == 1 {
+                return;
+            }
+            let mut buffer = [1f32; 4];
+            let started = Instant::now();
+            let mut operation = fabric.begin_all_reduce(&all, Operator::Sum, &mut buffer);
+            let error = loop {
+                match operation.as_mut().map_err(|error| error.clone()).and_then(|it| fabric.poll(it)) {
+                    Ok(done) => assert!(!done && started.elapsed() < Duration::from_secs(10)),
+                    Err(error) => break error,
+                }
+                std::thread::yield_now();
+            };
+            // The other survivor may have seen the loss first, and have left in turn.
+            assert!(matches!(error, FabricError::PeerLost { rank, .. } if rank != fabric.rank()), "{error}");
+        });
+    }
+}
+
 /// One rank of a team calls something else.
 type Call = fn(&mut Fabric, &Team) -> Result<(), FabricError>;
 
