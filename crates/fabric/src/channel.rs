@@ -17,7 +17,7 @@ use crate::timed::Connection;
 /// without the socket showing it. Bytes that were not taken must be offered again before any others.
 pub(crate) struct Channel {
     stream: TcpStream,
-    cipher: Option<Mutex<Cipher>>,
+    cipher: Option<Box<Mutex<Cipher>>>,
 }
 
 impl Channel {
@@ -28,7 +28,7 @@ impl Channel {
 
     /// A connection that has been encrypted.
     pub(crate) fn encrypted(stream: TcpStream, cipher: Cipher) -> Self {
-        Self { stream, cipher: Some(Mutex::new(cipher)) }
+        Self { stream, cipher: Some(Box::new(Mutex::new(cipher))) }
     }
 
     pub(crate) fn is_encrypted(&self) -> bool {

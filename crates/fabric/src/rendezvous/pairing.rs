@@ -21,8 +21,11 @@ impl Party {
     /// What to try with rank `other`, which wants `theirs`. The flag says whether TCP may stand in.
     fn choose(&self, other: usize, theirs: Transport) -> Result<(Transport, bool), String> {
         match (self.wishes.transport, theirs) {
-            (Transport::SharedMemory, _) | (_, Transport::SharedMemory) if self.encrypts(other) => {
-                Err("shared memory does not lead to other machines, where connections are to be encrypted".to_owned())
+            (wanted @ (Transport::SharedMemory | Transport::Rdma), _)
+            | (_, wanted @ (Transport::SharedMemory | Transport::Rdma))
+                if self.encrypts(other) =>
+            {
+                Err(format!("links over {wanted} cannot be encrypted; ask for TCP"))
             }
             _ if self.encrypts(other) => Ok((Transport::Tcp, false)),
             (Transport::Auto, Transport::Auto) if self.same_host(other) => Ok((Transport::SharedMemory, true)),

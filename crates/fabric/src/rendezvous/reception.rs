@@ -11,13 +11,15 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::coordinator::MAX_RANKS;
 use crate::error::FabricError;
 use crate::timed::{end_of, timespec};
 
 /// A visitor that has not introduced itself by then is shown out.
 const GREETING_PATIENCE: Duration = Duration::from_secs(5);
-/// More visitors than this at a time are turned away.
-const VISITORS_MAX: usize = 256;
+/// More visitors than this at a time are turned away. Each rank of the largest group may be there twice: with the
+/// connection over which it makes a link, and with one more that the link needs.
+const VISITORS_MAX: usize = 4 * MAX_RANKS;
 /// How long the listener goes unwatched while greetings are under way, and the other way round.
 const GLANCE: Duration = Duration::from_millis(2);
 /// Greeting takes little: a few frames and one map.
@@ -37,6 +39,8 @@ pub(crate) struct Reception<T> {
     sender: Sender<Visit<T>>,
     receiver: Receiver<Visit<T>>,
     visitors: Arc<AtomicUsize>,
+    /// The threads that do something else than to greet.
+    employed: Arc<AtomicUsize>,
 }
 
 impl<T: Send + 'static> Reception<T> {
@@ -49,7 +53,14 @@ impl<T: Send + 'static> Reception<T> {
             listener.set_nonblocking(true).map_err(|error| FabricError::io("cannot set up a listener", error))?;
         }
         let (sender, receiver) = channel();
-        Ok(Self { listeners, greet: Arc::new(greet), sender, receiver, visitors: Arc::default() })
+        Ok(Self {
+            listeners,
+            greet: Arc::new(greet),
+            sender,
+            receiver,
+            visitors: Arc::default(),
+            employed: Arc::default(),
+        })
     }
 
     /// The next visitor whose greeting has ended, well or badly; `None` when there is none at `by`, or when there is
@@ -58,7 +69,9 @@ impl<T: Send + 'static> Reception<T> {
         loop {
             self.accept_all()?;
             let left = by.saturating_duration_since(Instant::now());
-            let glance = if self.visitors.load(Ordering::Acquire) > 0 { GLANCE.min(left) } else { Duration::ZERO };
+            // Asked before the outcomes are looked at: who is done by then has left its outcome there.
+            let busy = self.visitors.load(Ordering::Acquire) + self.employed.load(Ordering::Acquire) > 0;
+            let glance = if busy { GLANCE.min(left) } else { Duration::ZERO };
             match self.receiver.recv_timeout(glance) {
                 Ok(visit) => return Ok(Some(visit)),
                 // The sender cannot be gone, as `self` holds one.
@@ -67,7 +80,6 @@ impl<T: Send + 'static> Reception<T> {
             if left.is_zero() {
                 return Ok(None);
             }
-            let busy = self.visitors.load(Ordering::Acquire) > 0;
             if self.is_called(also, if busy { Duration::ZERO } else { left })? {
                 return Ok(None);
             }
@@ -87,8 +99,8 @@ impl<T: Send + 'static> Reception<T> {
 
     /// Does something in a thread of its own, whose outcome comes like that of a visit. `whom` is for messages.
     pub(crate) fn employ(&self, whom: SocketAddr, task: impl FnOnce() -> Result<T, FabricError> + Send + 'static) {
-        self.visitors.fetch_add(1, Ordering::AcqRel);
-        let visitor = Visitor(Arc::clone(&self.visitors));
+        self.employed.fetch_add(1, Ordering::AcqRel);
+        let visitor = Visitor(Arc::clone(&self.employed));
         let sender = self.sender.clone();
         let spawned = std::thread::Builder::new().name("dialer".to_owned()).stack_size(STACK_BYTES).spawn(move || {
             // When the reception has closed meanwhile, nobody cares for the outcome.
