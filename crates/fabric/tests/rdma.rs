@@ -11,7 +11,11 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use common::{check_collectives, check_team, run};
-use fabric::{Control, FabricError, JoinOptions, Rendezvous, RendezvousOptions, Secret, Team, Transport, join};
+use fabric::{
+    Control, Fabric, FabricError, JoinOptions, ReformOptions, Rendezvous, RendezvousOptions, Secret, Team, Transport,
+    join,
+};
+use rustix::process::{Pid, Signal, kill_process};
 
 const ADDRESS: &str = "FABRIC_TEST_ADDRESS";
 const SECRET_FILE: &str = "FABRIC_TEST_SECRET_FILE";
@@ -66,34 +70,39 @@ fn child_rank() {
     };
     let mut joined = join(address, &secret, &options).unwrap();
     let team = Team::of_range(0..joined.size, joined.rank).unwrap();
-    let mut round = || {
-        let mut sum = vec![1.0; 20_000];
-        joined.fabric.all_reduce_sum(&team, &mut sum)?;
-        assert!(sum.iter().all(|&it| it == team.len() as f32));
-        Ok(())
-    };
-    // Only once all have exchanged something may one of them be killed.
-    round().unwrap();
+    // Only once all have exchanged something may one of them be lost.
+    round(&mut joined.fabric, &team).unwrap();
     joined.control.send(b"ready").unwrap();
-    let error: FabricError = (0..).find_map(|_: u64| round().err()).unwrap();
+    let error: FabricError = (0..).find_map(|_: u64| round(&mut joined.fabric, &team).err()).unwrap();
     let report = match error {
         FabricError::PeerLost { rank, .. } => format!("lost {rank}"),
         error => error.to_string(),
     };
     joined.control.send(report.as_bytes()).unwrap();
-    // The fabric stays until all have reported, so that no survivor takes another one's end for the first.
+    let again = ReformOptions { deadline: PATIENCE, least: 2 };
+    let mut fabric = joined.fabric.reform(&again).unwrap();
+    let team = Team::of_range(0..fabric.size(), fabric.rank()).unwrap();
+    assert!((0..2).all(|rank| rank == fabric.rank() || fabric.transport(rank) == Some(Transport::Rdma)));
+    round(&mut fabric, &team).unwrap();
+    joined.control.send(format!("formed {}", fabric.size()).as_bytes()).unwrap();
+    // The group stays until all have reported.
     assert!(joined.control.recv(PATIENCE).is_err());
+}
+
+/// A collective whose result every rank knows.
+fn round(fabric: &mut Fabric, team: &Team) -> Result<(), FabricError> {
+    let mut sum = vec![1.0; 20_000];
+    fabric.all_reduce_sum(team, &mut sum)?;
+    assert!(sum.iter().all(|&it| it == team.len() as f32));
+    Ok(())
 }
 
 fn report(control: &mut Control) -> String {
     String::from_utf8(control.recv(PATIENCE).unwrap().unwrap()).unwrap()
 }
 
-#[test]
-fn a_killed_process_is_named_by_all_survivors() {
-    if !has_ports() {
-        return;
-    }
+/// A process that is lost is named by all survivors, which then form a group of their own.
+fn check_loss(signal: Signal) {
     let folder = tempfile::tempdir().unwrap();
     let secret = Secret::random().unwrap();
     let secret_file = folder.path().join("secret");
@@ -110,12 +119,28 @@ fn a_killed_process_is_named_by_all_survivors() {
     for control in &mut controls {
         assert_eq!(report(control), "ready");
     }
-    children.0[1].kill().unwrap();
-    for rank in [0, 2] {
-        assert_eq!(report(&mut controls[rank]), "lost 1");
+    kill_process(Pid::from_child(&children.0[1]), signal).unwrap();
+    for expected in ["lost 1", "formed 2"] {
+        for rank in [0, 2] {
+            assert_eq!(report(&mut controls[rank]), expected);
+        }
     }
     drop(controls);
     for rank in [0, 2] {
         assert!(children.0[rank].wait().unwrap().success());
+    }
+}
+
+#[test]
+fn survivors_of_a_killed_process_go_on() {
+    if has_ports() {
+        check_loss(Signal::KILL);
+    }
+}
+
+#[test]
+fn survivors_of_a_stopped_process_go_on() {
+    if has_ports() {
+        check_loss(Signal::STOP);
     }
 }

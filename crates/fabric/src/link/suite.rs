@@ -421,7 +421,7 @@ fn links_say_what_they_are() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+    #![proptest_config(proptest::test_runner::Config::with_cases(if real_ports() { 4 } else { 32 }))]
     #[test]
     fn any_bytes_instead_of_a_message_are_an_error(bytes in proptest::collection::vec(proptest::num::u8::ANY, 32..200)) {
         for_each_kind(|make| {

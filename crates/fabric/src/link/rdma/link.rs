@@ -24,7 +24,10 @@ const LOOKS_PER_TIME: u32 = 1024;
 /// How long a sleeper sleeps before it looks again: nothing wakes it up.
 const NAP: Duration = Duration::from_micros(50);
 /// How long the end of a link waits for messages on the way to go out, if it is healthy, and if it is broken.
-const DRAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_millis(200)];
+const DRAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(200)];
+/// How long it then stays for the goodbye of the other side, which may be about to leave as well: over a reliable
+/// connection, who says goodbye to nobody waits in vain for it to be acknowledged.
+const LINGER: Duration = Duration::from_millis(100);
 /// How long pieces may be missing after the other side's goodbye.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -208,24 +211,32 @@ impl<W: Wire> RdmaLink<W> {
 
     /// Says goodbye and waits for all messages to go out, so that no port works for a link that is gone.
     fn close(&mut self) {
-        let healthy = self.lost.is_none() && self.end().is_none();
-        let by = Instant::now() + if healthy { DRAIN[0] } else { DRAIN[1] };
-        let mut said = !healthy;
-        while Instant::now() < by {
-            // The last words go out before the goodbye, so that a slower lane is not overtaken by it.
-            if !said && self.rails.iter().all(|rail| rail.sends_out() == 0) {
-                match self.rails[0].send_note(Lane::Small, FrameKind::Goodbye, self.next_out) {
-                    Ok(sent) => said = sent,
-                    Err(cause) => self.lost = Some(cause),
-                }
-            }
+        self.poll();
+        let healthy = self.lost.is_none() && !self.is_left();
+        let started = Instant::now();
+        let patience = if healthy { DRAIN[0] } else { DRAIN[1] };
+        let unreliable = self.rails.iter().all(|rail| rail.shape().unreliable);
+        let mut said = (!healthy).then_some(started);
+        while started.elapsed() < patience && self.lost.is_none() {
             let out: usize = self.rails.iter().map(Rail::sends_out).sum();
-            if said && out == 0 || self.lost.is_some() {
-                return;
+            match said {
+                None if self.is_left() => said = Some(started),
+                // The last words go out before the goodbye, so that a slower lane is not overtaken by it.
+                None if out == 0 => match self.rails[0].send_note(Lane::Small, FrameKind::Goodbye, self.next_out) {
+                    Ok(sent) => said = sent.then(Instant::now),
+                    Err(cause) => self.lost = Some(cause),
+                },
+                Some(at) if out == 0 && (self.is_left() || unreliable || at.elapsed() > LINGER) => return,
+                _ => {}
             }
             self.poll();
             std::thread::yield_now();
         }
+    }
+
+    /// Whether the other side has said goodbye.
+    fn is_left(&self) -> bool {
+        self.rails.iter().any(|rail| rail.ends_at.is_some())
     }
 }
 
