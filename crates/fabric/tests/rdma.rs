@@ -7,7 +7,7 @@
 mod common;
 
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use common::{check_collectives, check_team, run};
@@ -112,7 +112,8 @@ fn check_loss(signal: Signal) {
     let children = (0..3).map(|rank| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["child_rank", "--exact", "--nocapture"]).env(RANK, rank.to_string());
-        command.env(ADDRESS, meeting.address().to_string()).env(SECRET_FILE, &secret_file).spawn().unwrap()
+        command.env(ADDRESS, meeting.address().to_string()).env(SECRET_FILE, &secret_file);
+        command.stdout(Stdio::null()).spawn().unwrap()
     });
     let mut children = Children(children.collect());
     let mut controls = meeting.gather(|_, _| Vec::new()).unwrap();
