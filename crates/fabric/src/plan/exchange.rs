@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::tree::Ways;
 use super::{Buffer, Message, Plan, Request, Round, Seen};
 use crate::layout::Layout;
 
@@ -11,7 +12,7 @@ const MEETING_MAX: usize = 8;
 /// Everyone's part to all.
 pub(super) fn all_gather(seen: &Seen<'_>, request: &Request<'_>) -> Plan {
     let mut rounds = Vec::new();
-    super::tree::spread(seen, &mut rounds, |member| (Buffer::Main, request.part(request.parts, member, seen.len())));
+    Ways::of(seen).spread(&mut rounds, |member| (Buffer::Main, request.part(request.parts, member, seen.len())));
     Plan { rounds, scratch_bytes: 0 }
 }
 

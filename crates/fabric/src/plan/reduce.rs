@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tree::spread;
+use super::tree::Ways;
 use super::{Buffer, CHUNKS_MAX, Combine, Fold, Message, Place, Plan, Request, Round, Seen, Tuning};
 use crate::arithmetic::Encoding;
 use crate::element::Operator;
@@ -107,7 +107,7 @@ pub(super) fn one_shot(seen: &Seen<'_>, reduction: &Reduction) -> Plan {
         rounds.push(Round { folds: vec![compress], ..Round::default() });
     }
     let places = contributions.clone();
-    spread(seen, &mut rounds, |member| (places[member].buffer, layout_at(&places[member], elements)));
+    Ways::of(seen).spread(&mut rounds, |member| (places[member].buffer, layout_at(&places[member], elements)));
     let mut folds = Vec::new();
     if reduction.wire.is_some() {
         // The result is compressed, as it is where it has to travel.
@@ -127,14 +127,15 @@ pub(super) fn by_parts(seen: &Seen<'_>, reduction: &Reduction, tuning: &Tuning) 
     let shortest = reduction.elements / (CHUNKS_MAX * seen.len());
     let part = (tuning.part_bytes / reduction.encoding.bytes(1)).max(shortest).next_multiple_of(GRAIN).max(GRAIN);
     let mut plan = Plan::default();
+    let ways = Ways::of(seen);
     let window = part.saturating_mul(seen.len());
     let mut start = 0;
     while start < reduction.elements || start == 0 {
         let end = reduction.elements.min(start.saturating_add(window));
         let parts: Vec<Range<usize>> = shares(start..end, seen.len()).collect();
         let scratch_bytes = match reduction.wire {
-            None => exact_window(seen, reduction, &parts, &mut plan.rounds),
-            Some(wire) => compressed_window(seen, reduction, wire, &parts, &mut plan.rounds),
+            None => exact_window(seen, &ways, reduction, &parts, &mut plan.rounds),
+            Some(wire) => compressed_window(seen, &ways, reduction, wire, &parts, &mut plan.rounds),
         };
         plan.scratch_bytes = plan.scratch_bytes.max(scratch_bytes);
         start = end.max(1);
@@ -149,9 +150,15 @@ fn shares(range: Range<usize>, members: usize) -> impl Iterator<Item = Range<usi
     (0..members).map(move |member| bound(member)..bound(member + 1))
 }
 
-fn exact_window(seen: &Seen<'_>, reduction: &Reduction, parts: &[Range<usize>], rounds: &mut Vec<Round>) -> usize {
+fn exact_window(
+    seen: &Seen<'_>,
+    ways: &Ways<'_>,
+    reduction: &Reduction,
+    parts: &[Range<usize>],
+    rounds: &mut Vec<Round>,
+) -> usize {
     let scratch_bytes = scatter(seen, reduction, parts, rounds);
-    spread(seen, rounds, |member| (Buffer::Main, reduction.main(&parts[member])));
+    ways.spread(rounds, |member| (Buffer::Main, reduction.main(&parts[member])));
     scratch_bytes
 }
 
@@ -176,6 +183,7 @@ fn scatter(seen: &Seen<'_>, reduction: &Reduction, parts: &[Range<usize>], round
 /// As [`exact_window`], with contributions and results compressed.
 fn compressed_window(
     seen: &Seen<'_>,
+    ways: &Ways<'_>,
     reduction: &Reduction,
     wire: Encoding,
     parts: &[Range<usize>],
@@ -202,7 +210,7 @@ fn compressed_window(
     let folds = vec![reduction.fold(contributions.clone(), outgoing[seen.index], own.len())];
     rounds.push(Round { sends, receives, folds });
 
-    spread(seen, rounds, |member| (Buffer::Scratch, layout_at(&outgoing[member], parts[member].len())));
+    ways.spread(rounds, |member| (Buffer::Scratch, layout_at(&outgoing[member], parts[member].len())));
     let expand = |(part, &place): (&Range<usize>, &Place)| {
         reduction.fold(vec![place], reduction.main_place(part.start), part.len())
     };

@@ -68,15 +68,4 @@ impl Seen<'_> {
         let on_the_way = |&other: &usize| other != member && self.hops(root, other) + self.hops(other, member) == way;
         (0..self.len()).filter(on_the_way).min_by_key(|&other| (self.hops(other, member), other)).or(Some(root))
     }
-
-    /// How often what comes from `root` is passed on before it is at `member`.
-    pub(crate) fn depth(&self, root: usize, member: usize) -> usize {
-        let mut depth = 0;
-        let mut at = member;
-        while let Some(parent) = self.parent(root, at) {
-            at = parent;
-            depth += 1;
-        }
-        depth
-    }
 }

@@ -3,38 +3,16 @@
 use super::{Buffer, CHUNKS_MAX, Message, Plan, Request, Round, Seen, Tuning};
 use crate::layout::Layout;
 
-/// Appends rounds in which every member gets each member's block. `block(member)` is where it lies, at the member that
-/// has it and at those that get it.
+/// The ways of blocks from every member to all others.
 ///
-/// Where all are connected, that is one round. Elsewhere each block travels down a tree of shortest ways, so that it
-/// passes each cable once.
-pub(super) fn spread(seen: &Seen<'_>, rounds: &mut Vec<Round>, block: impl Fn(usize) -> (Buffer, Layout)) {
-    if seen.is_full_mesh() {
-        let message = |member: usize, source: usize| {
-            let (buffer, layout) = block(source);
-            Message::new(seen.rank(member), buffer, layout)
-        };
-        let sends = seen.others().map(|member| message(member, seen.index)).collect();
-        let receives = seen.others().map(|member| message(member, member)).collect();
-        rounds.push(Round { sends, receives, folds: Vec::new() });
-        return;
-    }
-    let hops: Vec<Hop> = (0..seen.len()).flat_map(|source| hops_of(seen, source)).collect();
-    let deepest = hops.iter().map(|hop| hop.depth).max().unwrap_or(0);
-    for depth in 1..=deepest {
-        // The messages of a pair are in the order of their sources on both sides.
-        let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        for hop in hops.iter().filter(|hop| hop.depth == depth) {
-            let (buffer, layout) = block(hop.source);
-            if hop.from == seen.index {
-                sends.push(Message::new(seen.rank(hop.to), buffer, layout));
-            }
-            if hop.to == seen.index {
-                receives.push(Message::new(seen.rank(hop.from), buffer, layout));
-            }
-        }
-        rounds.extend(in_rounds(sends, receives));
-    }
+/// Where all are connected, each block goes straight to everyone. Elsewhere each travels down a tree of shortest ways, so
+/// that it passes each cable once.
+pub(super) struct Ways<'a> {
+    seen: &'a Seen<'a>,
+    /// In the order of their sources; `None` where all are connected.
+    hops: Option<Vec<Hop>>,
+    /// The most hops of a way.
+    deepest: usize,
 }
 
 /// A block that is passed on.
@@ -46,11 +24,51 @@ struct Hop {
     depth: usize,
 }
 
-fn hops_of(seen: &Seen<'_>, source: usize) -> impl Iterator<Item = Hop> {
-    (0..seen.len()).filter_map(move |to| {
-        let from = seen.parent(source, to)?;
-        Some(Hop { source, from, to, depth: seen.depth(source, to) })
-    })
+impl<'a> Ways<'a> {
+    pub(super) fn of(seen: &'a Seen<'a>) -> Self {
+        if seen.is_full_mesh() {
+            return Self { seen, hops: None, deepest: 1 };
+        }
+        let hops: Vec<Hop> = (0..seen.len()).flat_map(|source| hops_of(seen, source)).collect();
+        let deepest = hops.iter().map(|hop| hop.depth).max().unwrap_or(0);
+        Self { seen, hops: Some(hops), deepest }
+    }
+
+    /// Appends rounds in which every member gets each member's block. `block(member)` is where it lies, at the member
+    /// that has it and at those that get it.
+    pub(super) fn spread(&self, rounds: &mut Vec<Round>, block: impl Fn(usize) -> (Buffer, Layout)) {
+        let message = |member: usize, source: usize| {
+            let (buffer, layout) = block(source);
+            Message::new(self.seen.rank(member), buffer, layout)
+        };
+        let Some(hops) = &self.hops else {
+            let sends = self.seen.others().map(|member| message(member, self.seen.index)).collect();
+            let receives = self.seen.others().map(|member| message(member, member)).collect();
+            rounds.push(Round { sends, receives, folds: Vec::new() });
+            return;
+        };
+        for depth in 1..=self.deepest {
+            // The messages of a pair are in the order of their sources on both sides.
+            let (mut sends, mut receives) = (Vec::new(), Vec::new());
+            for hop in hops.iter().filter(|hop| hop.depth == depth) {
+                if hop.from == self.seen.index {
+                    sends.push(message(hop.to, hop.source));
+                }
+                if hop.to == self.seen.index {
+                    receives.push(message(hop.from, hop.source));
+                }
+            }
+            rounds.extend(in_rounds(sends, receives));
+        }
+    }
+}
+
+fn hops_of(seen: &Seen<'_>, source: usize) -> Vec<Hop> {
+    let parents: Vec<Option<usize>> = (0..seen.len()).map(|member| seen.parent(source, member)).collect();
+    // How often a block is passed on before it is at a member.
+    let depth = |member: usize| std::iter::successors(parents[member], |&parent| parents[parent]).count();
+    let hop = |(to, parent): (usize, &Option<usize>)| parent.map(|from| Hop { source, from, to, depth: depth(to) });
+    parents.iter().enumerate().filter_map(hop).collect()
 }
 
 /// Shares messages out to rounds so that each has at most one to and one from each rank. As both sides of a pair count
