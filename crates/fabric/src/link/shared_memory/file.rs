@@ -26,7 +26,7 @@ pub(crate) struct SharedFile {
     name: String,
     mapping: Mapping,
     /// What the other rank opens, where it has no path of its own.
-    file: File,
+    _file: File,
     path: Option<PathBuf>,
 }
 
@@ -57,7 +57,7 @@ impl SharedFile {
         let token = random_token()?;
         mapping.set_token(token);
         let name = format!("{SEALED}{}-{}-{}", std::process::id(), file.as_raw_fd(), token_digits(token));
-        Ok(Self { name, mapping, file, path: None })
+        Ok(Self { name, mapping, _file: file, path: None })
     }
 
     /// There are no such files on this system.
@@ -79,7 +79,7 @@ impl SharedFile {
         }
         let mapping = mapped?;
         mapping.set_token(token);
-        Ok(Self { name, mapping, file, path: Some(path) })
+        Ok(Self { name, mapping, _file: file, path: Some(path) })
     }
 
     /// Maps the file that the other rank has created. Its name comes from there, so that it is checked to be the name
@@ -104,7 +104,7 @@ impl SharedFile {
         if token_digits(mapping.token()) != token {
             return Err(io::Error::other("it is not the file that the other rank has created"));
         }
-        Ok(Self { name: name.to_owned(), mapping, file, path: None })
+        Ok(Self { name: name.to_owned(), mapping, _file: file, path: None })
     }
 
     /// The name by which the other rank opens it.
@@ -232,12 +232,12 @@ mod tests {
         let shared = SharedFile::sealed(RING_BYTES).unwrap();
         let same = SharedFile::open(shared.name()).unwrap();
         assert_eq!(same.mapping.token(), shared.mapping.token());
-        assert!(same.file.set_len(0).is_err() && same.file.set_len(1 << 30).is_err());
+        assert!(same._file.set_len(0).is_err() && same._file.set_len(1 << 30).is_err());
 
         // One of this process's other files, and a file of the same kind that is another one.
         let other = File::open("/proc/self/exe").unwrap();
         let digits = "0".repeat(TOKEN_DIGITS);
-        for descriptor in [other.as_raw_fd(), shared.file.as_raw_fd()] {
+        for descriptor in [other.as_raw_fd(), shared._file.as_raw_fd()] {
             let name = format!("{SEALED}{}-{descriptor}-{digits}", std::process::id());
             assert!(SharedFile::open(&name).is_err(), "{name}");
         }
