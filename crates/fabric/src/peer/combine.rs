@@ -2,10 +2,9 @@
 
 use std::io::IoSliceMut;
 
-use super::{Peer, TURN_BYTES, Verdict, receive};
+use super::{Peer, Verdict, receive};
 use crate::arithmetic::Folder;
 use crate::error::FabricError;
-use crate::link::Transport;
 use crate::memory::Scratch;
 use crate::message::HEADER_BYTES;
 use crate::plan::Combine;
@@ -13,7 +12,7 @@ use crate::plan::Combine;
 /// What is combined at a time: little enough to stay in the first cache together with what it is combined with, or
 /// enough to be worth a system call.
 const PIECE_BYTES: usize = 8 << 10;
-const PIECE_BYTES_BY_CALL: usize = 64 << 10;
+const PIECE_BYTES_BY_CALL: usize = 256 << 10;
 
 /// Where pieces are received before they are combined.
 pub(crate) struct Pieces {
@@ -37,11 +36,12 @@ impl Peer {
         combine: Combine,
         pieces: &mut Pieces,
     ) -> Result<bool, FabricError> {
-        let size = if self.transport() == Transport::Tcp { PIECE_BYTES_BY_CALL } else { PIECE_BYTES };
+        let size = if self.is_moved_by_calls() { PIECE_BYTES_BY_CALL } else { PIECE_BYTES };
+        let turn = self.turn_bytes();
         let element = combine.encoding.bytes(1);
         let piece = pieces.scratch.bytes(size);
         let mut moved = 0;
-        while self.incoming.is_open() && moved < TURN_BYTES {
+        while self.incoming.is_open() && moved < turn {
             let position = self.incoming.position();
             // What is there must have been sent before it changes.
             let limit = if combine.behind_send { self.outgoing.position() } else { main.len() };

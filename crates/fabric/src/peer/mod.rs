@@ -13,8 +13,9 @@ use crate::link::{Cable, Interest, Link, LinkCounters, Transport};
 use crate::message::{HEADER_BYTES, HEADER_BYTES_BEFORE_LENGTHS, Header, Tags, decode_header};
 
 /// The bytes that are moved in one direction of a link before the next one has its turn. What both ranks of a pair
-/// exchange at the same time so stays in their caches.
+/// exchange at the same time so stays in their caches. Calls of the system should move more.
 const TURN_BYTES: usize = 64 << 10;
+const TURN_BYTES_BY_CALL: usize = 256 << 10;
 
 /// A link to another rank.
 pub(crate) struct Peer {
@@ -111,6 +112,18 @@ impl Peer {
         self.link.transport()
     }
 
+    /// Whether each move is a call of the system.
+    #[inline]
+    fn is_moved_by_calls(&self) -> bool {
+        self.transport() == Transport::Tcp
+    }
+
+    /// The bytes of a turn.
+    #[inline]
+    fn turn_bytes(&self) -> usize {
+        if self.is_moved_by_calls() { TURN_BYTES_BY_CALL } else { TURN_BYTES }
+    }
+
     pub(crate) fn cables(&self) -> Vec<Cable> {
         self.link.cables()
     }
@@ -187,9 +200,10 @@ impl Peer {
     #[inline]
     pub(crate) fn push(&mut self, source: &[u8], layout: &Layout) -> Result<bool, FabricError> {
         self.still_there()?;
+        let turn = self.turn_bytes();
         let message = &mut self.outgoing;
         let before = message.done;
-        while message.is_open() && message.done - before < TURN_BYTES {
+        while message.is_open() && message.done - before < turn {
             let header = &message.header[message.done.min(HEADER_BYTES)..];
             let position = message.position();
             let taken = match layout.as_range() {
@@ -219,8 +233,9 @@ impl Peer {
     /// buffer in disorder, along with an error.
     #[inline]
     pub(crate) fn pull(&mut self, target: &mut [u8], layout: &Layout) -> Result<bool, FabricError> {
+        let turn = self.turn_bytes();
         let mut moved = 0;
-        while self.incoming.is_open() && moved < TURN_BYTES {
+        while self.incoming.is_open() && moved < turn {
             let taken = self.pull_once(target, layout).map_err(|cause| self.lost(cause))?;
             if taken == 0 {
                 break;
