@@ -117,7 +117,7 @@ impl Fabric {
         Ok(Self::with_health(rank, generation, links, health, None, topology))
     }
 
-    fn with_health(
+    pub(crate) fn with_health(
         rank: usize,
         generation: u32,
         links: Links,

@@ -68,6 +68,8 @@ mod probe;
 mod relay;
 mod rendezvous;
 mod secret;
+#[cfg(test)]
+mod sim;
 mod sleep;
 mod team;
 mod timed;

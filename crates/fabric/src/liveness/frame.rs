@@ -1,19 +1,20 @@
 //! What travels on a lifeline: frames of fixed layout.
 //!
 //! A frame is [`FRAME_BYTES`] bytes, all numbers little-endian: `rope` (4 bytes), generation (u32), sequence number
-//! (u64), what it says (u8), cause (u8), length of the text (u16), two ranks (u32 each), a time in microseconds (u64),
-//! the views of both sides of a mismatch (as message headers), text. Fields that a frame has no use for are zeros.
+//! (u64), what it says (u8), cause (u8), length of the text (u16), two ranks (u32 each), numbers of cables and of
+//! verdicts (u32 each), a time in microseconds (u64), the views of both sides of a mismatch (as message headers), text. Fields that a frame has no use for are zeros.
 
 use std::io;
 use std::time::Duration;
 
+use super::rank_set::{RankSet, SET_BYTES};
 use super::{Statement, Trouble};
 use crate::error::Cause;
 use crate::message::{HEADER_BYTES, decode_view, encode_view};
 
 const MAGIC: &[u8; 4] = b"rope";
-const TEXT_BYTES: usize = 92;
-const VIEWS_AT: usize = 36;
+const TEXT_BYTES: usize = 84;
+const VIEWS_AT: usize = 44;
 const TEXT_AT: usize = VIEWS_AT + 2 * HEADER_BYTES;
 /// Bytes of every frame.
 pub(crate) const FRAME_BYTES: usize = TEXT_AT + TEXT_BYTES;
@@ -28,6 +29,9 @@ const ACCUSATION: u8 = 2;
 const LOST: u8 = 3;
 const MISMATCH: u8 = 4;
 const GOODBYE: u8 = 5;
+
+// The set of ranks that a heartbeat carries has its place where a mismatch has its first view.
+const _: () = assert!(SET_BYTES <= HEADER_BYTES);
 
 /// Bytes of a lifeline in both directions: pure, so that the same code serves sockets, simulation and tests.
 #[derive(Debug)]
@@ -104,6 +108,8 @@ impl Codec {
 #[derive(Default)]
 struct Fields {
     ranks: [u32; 2],
+    hops: u32,
+    verdicts: u32,
     cause: u8,
     micros: u64,
     views: [[u8; HEADER_BYTES]; 2],
@@ -143,12 +149,14 @@ impl Fields {
 fn encode(generation: u32, sequence: u64, statement: &Statement) -> [u8; FRAME_BYTES] {
     let mut fields = Fields::default();
     let says = match statement {
-        Statement::Alive { waiting_for, interval } => {
+        Statement::Alive { waiting_for, interval, hears } => {
+            fields.views[0][..SET_BYTES].copy_from_slice(&hears.0);
             fields.ranks[0] = number(*waiting_for);
             fields.micros = micros(interval);
             HEARTBEAT
         }
-        Statement::Accusation { accuser, culprit, cause } => {
+        Statement::Accusation { accuser, culprit, hops, verdicts, cause } => {
+            (fields.hops, fields.verdicts) = (number(Some(*hops)), number(Some(*verdicts)));
             fields.ranks = [number(Some(*culprit)), number(Some(*accuser))];
             fields.set_cause(cause);
             ACCUSATION
@@ -180,7 +188,9 @@ fn write_fields(generation: u32, sequence: u64, says: u8, fields: &Fields) -> [u
     bytes[18..20].copy_from_slice(&(text.len() as u16).to_le_bytes());
     bytes[20..24].copy_from_slice(&fields.ranks[0].to_le_bytes());
     bytes[24..28].copy_from_slice(&fields.ranks[1].to_le_bytes());
-    bytes[28..36].copy_from_slice(&fields.micros.to_le_bytes());
+    bytes[28..32].copy_from_slice(&fields.hops.to_le_bytes());
+    bytes[32..36].copy_from_slice(&fields.verdicts.to_le_bytes());
+    bytes[36..44].copy_from_slice(&fields.micros.to_le_bytes());
     bytes[VIEWS_AT..TEXT_AT].copy_from_slice(fields.views.as_flattened());
     bytes[TEXT_AT..TEXT_AT + text.len()].copy_from_slice(text);
     bytes
@@ -198,18 +208,28 @@ fn decode(bytes: &[u8; FRAME_BYTES]) -> Result<(u32, u64, Statement), Cause> {
     let mut fields = Fields {
         ranks: [u32_at(20), u32_at(24)],
         cause: bytes[17],
-        micros: u64_at(28),
+        hops: u32_at(28),
+        verdicts: u32_at(32),
+        micros: u64_at(36),
         text: String::from_utf8_lossy(text).into_owned(),
         ..Fields::default()
     };
     fields.views.as_flattened_mut().copy_from_slice(&bytes[VIEWS_AT..TEXT_AT]);
     let rank = |at: usize| fields.ranks[at] as usize;
     let statement = match bytes[16] {
-        HEARTBEAT => Statement::Alive {
-            waiting_for: (fields.ranks[0] != NOBODY).then(|| rank(0)),
-            interval: Duration::from_micros(fields.micros),
+        HEARTBEAT => {
+            let mut hears = RankSet::default();
+            hears.0.copy_from_slice(&fields.views[0][..SET_BYTES]);
+            let waiting_for = (fields.ranks[0] != NOBODY).then(|| rank(0));
+            Statement::Alive { waiting_for, interval: Duration::from_micros(fields.micros), hears }
+        }
+        ACCUSATION => Statement::Accusation {
+            accuser: rank(1),
+            culprit: rank(0),
+            hops: fields.hops as usize,
+            verdicts: fields.verdicts as usize,
+            cause: fields.cause()?,
         },
-        ACCUSATION => Statement::Accusation { accuser: rank(1), culprit: rank(0), cause: fields.cause()? },
         LOST => Statement::Verdict(Trouble::Lost { rank: rank(0), cause: fields.cause()? }),
         MISMATCH => {
             let [ours, theirs] = fields.views.map(|view| decode_view(&view));
@@ -225,8 +245,8 @@ fn micros(time: &Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn number(rank: Option<usize>) -> u32 {
-    rank.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(NOBODY)
+fn number(number: Option<usize>) -> u32 {
+    number.and_then(|number| u32::try_from(number).ok()).unwrap_or(NOBODY)
 }
 
 /// As much of a text as fits, in whole characters.
@@ -253,7 +273,7 @@ mod tests {
             (0u64..1 << 50).prop_map(|micros| Cause::Silent(Duration::from_micros(micros))),
             (0u64..1 << 50).prop_map(|micros| Cause::Stalled(Duration::from_micros(micros))),
             "[a-z ä€]{0,30}".prop_map(Cause::Corrupt),
-            "[a-z ]{0,90}".prop_map(|text| io::Error::other(text).into()),
+            "[a-z ]{0,80}".prop_map(|text| io::Error::other(text).into()),
         ]
     }
 
@@ -269,13 +289,14 @@ mod tests {
             total: None,
         };
         prop_oneof![
-            (proptest::option::of(0usize..8), 0u64..1 << 40).prop_map(|(waiting_for, micros)| {
-                Statement::Alive { waiting_for, interval: Duration::from_micros(micros) }
-            }),
-            (0usize..8, 0usize..8, cause()).prop_map(|(accuser, culprit, cause)| Statement::Accusation {
-                accuser,
-                culprit,
-                cause
+            (proptest::option::of(0usize..8), 0u64..1 << 40, any::<[u8; SET_BYTES]>()).prop_map(
+                |(waiting_for, micros, hears)| {
+                    let (interval, hears) = (Duration::from_micros(micros), RankSet(hears));
+                    Statement::Alive { waiting_for, interval, hears }
+                }
+            ),
+            (0usize..8, 0usize..8, 0usize..9, cause()).prop_map(|(accuser, culprit, hops, cause)| {
+                Statement::Accusation { accuser, culprit, hops, verdicts: accuser + culprit, cause }
             }),
             (0usize..8, cause()).prop_map(|(rank, cause)| Statement::Verdict(Trouble::Lost { rank, cause })),
             (0usize..8, 0usize..8, any::<u64>()).prop_map(move |(rank, seen_by, operation)| {
@@ -340,7 +361,7 @@ mod tests {
     fn a_deaf_side_takes_no_memory() {
         let mut codec = Codec::new(1, 2);
         for _ in 0..10_000 {
-            codec.queue(&Statement::Alive { waiting_for: None, interval: Duration::ZERO });
+            codec.queue(&Statement::Alive { waiting_for: None, interval: Duration::ZERO, hears: RankSet::default() });
             codec.queue(&Statement::Verdict(Trouble::Lost { rank: 1, cause: Cause::Closed }));
         }
         assert!(codec.outgoing().len() <= QUEUE_MAX * FRAME_BYTES);

@@ -38,13 +38,16 @@ pub(crate) struct Health {
 struct Other {
     waiting_for: AtomicU32,
     standing: AtomicU8,
+    departed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
     trouble: Option<FabricError>,
     notes: VecDeque<Note>,
-    /// Wakes the monitor up, while there is one.
+    /// Whether there is a monitor that comes to verdicts.
+    monitored: bool,
+    /// Wakes the monitor up, if it sleeps by itself.
     bell: Option<UnixStream>,
     /// Whether the monitor is to say goodbye and end.
     closing: bool,
@@ -62,7 +65,11 @@ pub(crate) enum Note {
 impl Health {
     /// The health of a group of `size` ranks in which nothing has happened yet.
     pub(crate) fn new(rank: usize, size: usize) -> Self {
-        let other = || Other { waiting_for: AtomicU32::new(NOBODY), standing: AtomicU8::new(Standing::Here as u8) };
+        let other = || Other {
+            waiting_for: AtomicU32::new(NOBODY),
+            standing: AtomicU8::new(Standing::Here as u8),
+            departed: AtomicBool::new(false),
+        };
         Self {
             rank,
             troubled: AtomicBool::new(false),
@@ -112,7 +119,7 @@ impl Health {
     /// Hands a broken link to the monitor, which comes to a verdict soon. False when there is no monitor.
     pub(crate) fn suspect(&self, rank: usize, cause: &Cause) -> bool {
         let mut state = self.lock();
-        if state.bell.is_none() {
+        if !state.monitored {
             return false;
         }
         state.note(Note::Suspect(rank, cause.clone()));
@@ -162,15 +169,17 @@ impl Health {
         self.waiting_for.store(encode(rank), Ordering::Relaxed);
     }
 
-    /// Whether a rank has said goodbye. What it sent before may still have to be received.
+    /// Whether a rank has said goodbye, and nothing is on its way any more that it sent before.
     pub(crate) fn has_left(&self, rank: usize) -> bool {
-        self.standing(rank) == Some(Standing::Left)
+        self.others.get(rank).is_some_and(|other| other.departed.load(Ordering::Acquire))
     }
 
     /// What is known of a rank, this one included; nothing of ranks that do not exist.
     pub(crate) fn standing(&self, rank: usize) -> Option<Standing> {
         let standing = self.others.get(rank)?.standing.load(Ordering::Acquire);
-        [Standing::Here, Standing::Left, Standing::Lost].into_iter().find(|known| *known as u8 == standing)
+        [Standing::Here, Standing::Left, Standing::Lost, Standing::Hidden]
+            .into_iter()
+            .find(|known| *known as u8 == standing)
     }
 
     /// Declares why the group cannot go on, unless that is known already. Returns what counts.
@@ -188,8 +197,15 @@ impl Health {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         theirs.set_nonblocking(true)?;
-        self.lock().bell = Some(ours);
+        let mut state = self.lock();
+        (state.monitored, state.bell) = (true, Some(ours));
         Ok(theirs)
+    }
+
+    /// Enters a monitor into service that looks for itself whether there is something for it.
+    #[cfg(test)]
+    pub(crate) fn expect_monitor(&self) {
+        self.lock().monitored = true;
     }
 
     /// What the data path has noted since the last call, and whether the monitor is to end.
@@ -199,9 +215,9 @@ impl Health {
     }
 
     /// Lets the monitor end, and what the data path finds after it count at once.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.lock();
-        state.closing = true;
+        (state.closing, state.monitored) = (true, false);
         // The other end becomes readable.
         state.bell = None;
     }
@@ -213,9 +229,10 @@ impl Health {
     }
 
     /// What the monitor knows of a rank.
-    pub(super) fn publish(&self, rank: usize, waiting_for: Option<usize>, standing: Standing) {
+    pub(super) fn publish(&self, rank: usize, waiting_for: Option<usize>, standing: Standing, departed: bool) {
         self.others[rank].waiting_for.store(encode(waiting_for), Ordering::Relaxed);
         self.others[rank].standing.store(standing as u8, Ordering::Release);
+        self.others[rank].departed.store(departed, Ordering::Release);
     }
 
     fn await_verdict(&self) -> Option<FabricError> {
@@ -232,11 +249,10 @@ impl Health {
 
 impl State {
     fn note(&mut self, note: Note) {
-        let Some(bell) = &mut self.bell else { return };
-        if self.notes.len() < NOTES_MAX {
+        if self.monitored && self.notes.len() < NOTES_MAX {
             self.notes.push_back(note);
             // A bell that cannot be rung has been rung often enough.
-            let _ = bell.write(&[1]);
+            let _ = self.bell.as_mut().map(|bell| bell.write(&[1]));
         }
     }
 }

@@ -12,6 +12,7 @@
 mod frame;
 mod health;
 mod monitor;
+mod rank_set;
 mod tracker;
 mod watch;
 
@@ -22,7 +23,10 @@ use crate::error::{Cause, FabricError, View};
 pub(crate) use frame::Codec;
 pub(crate) use health::{Health, Note};
 pub(crate) use monitor::Monitor;
+use rank_set::RankSet;
 pub(crate) use tracker::{Standing, Timing, Tracker};
+#[cfg(test)]
+pub(crate) use watch::{Watch, Wire};
 
 /// The deadline of a rank that is given none.
 pub(crate) const LIVENESS_DEADLINE: Duration = Duration::from_secs(5);
@@ -61,10 +65,12 @@ impl Trouble {
 /// What ranks tell each other.
 #[derive(Debug, Clone)]
 pub(crate) enum Statement {
-    /// A sign of life; the next one follows after `interval`.
-    Alive { waiting_for: Option<usize>, interval: Duration },
-    /// `accuser` has not heard from `culprit`, which is a reason for others to look as well.
-    Accusation { accuser: usize, culprit: usize, cause: Cause },
+    /// A sign of life; the next one follows after `interval`. `hears` are those whose signs reach this rank.
+    Alive { waiting_for: Option<usize>, interval: Duration, hears: RankSet },
+    /// `accuser` has not heard from `culprit`, `hops` cables away, which is a reason for others to look as well. If it
+    /// has accused one that is farther away before, it has changed its mind. It knew of so many verdicts: later ones may
+    /// explain the silence, so that it would have to accuse anew.
+    Accusation { accuser: usize, culprit: usize, hops: usize, verdicts: usize, cause: Cause },
     /// This is certain.
     Verdict(Trouble),
     /// The last thing said before a lifeline ends.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+use super::rank_set::RankSet;
 use super::{Statement, Trouble};
 use crate::error::Cause;
 
@@ -44,6 +45,8 @@ pub(crate) enum Standing {
     /// It said goodbye.
     Left,
     Lost,
+    /// It was not found lost, but is beyond one that was: neither this rank nor any that it hears still hears it.
+    Hidden,
 }
 
 #[derive(Debug)]
@@ -53,12 +56,15 @@ struct Peer {
     standing: Standing,
     heard: Duration,
     waiting_for: Option<usize>,
+    hears: RankSet,
     /// Why its lifeline ended, if it did and that is no proof of the rank's own end.
     ended: Option<Cause>,
     /// Its own interval between signs of life, if that is longer than this rank's.
     interval: Duration,
     /// Why and until when the data link to it waits for an explanation.
     broken: Option<(Cause, Duration)>,
+    /// When it said goodbye.
+    left: Option<Duration>,
     outbox: Vec<Statement>,
 }
 
@@ -69,8 +75,8 @@ pub(crate) struct Tracker {
     timing: Timing,
     /// By rank. The own place is never looked at for signs of life.
     peers: Vec<Peer>,
-    /// By culprit and accuser.
-    accusations: BTreeMap<(usize, usize), Cause>,
+    /// By culprit and accuser: how far apart they are, and what is held against the culprit.
+    accusations: BTreeMap<(usize, usize), (usize, Cause)>,
     judgement: Option<Duration>,
     verdicts: Vec<Trouble>,
     next_heartbeat: Duration,
@@ -85,9 +91,11 @@ impl Tracker {
             standing: Standing::Here,
             heard: now,
             waiting_for: None,
+            hears: RankSet::default(),
             ended: None,
             interval: timing.interval,
             broken: None,
+            left: None,
             outbox: Vec::new(),
         };
         Self {
@@ -107,8 +115,33 @@ impl Tracker {
         &self.verdicts
     }
 
-    pub(crate) fn standing(&self, rank: usize) -> Standing {
-        self.peers[rank].standing
+    /// What is known of each rank.
+    pub(crate) fn standings(&self, now: Duration) -> Vec<Standing> {
+        let hears = self.hears(now);
+        let mut heard = hears;
+        for (_, peer) in self.others_here().filter(|(rank, _)| hears.contains(*rank)) {
+            (0..self.peers.len()).filter(|&rank| peer.hears.contains(rank)).for_each(|rank| heard.insert(rank));
+        }
+        let known = |(rank, peer): (usize, &Peer)| {
+            // Before anything is certain, silence means nothing.
+            let hidden = !self.verdicts.is_empty() && rank != self.rank && !heard.contains(rank);
+            if peer.standing == Standing::Here && hidden { Standing::Hidden } else { peer.standing }
+        };
+        self.peers.iter().enumerate().map(known).collect()
+    }
+
+    /// The ranks whose signs of life reach this one.
+    fn hears(&self, now: Duration) -> RankSet {
+        let mut hears = RankSet::default();
+        let heard = |peer: &Peer| peer.ended.is_none() && now < self.suspicious_at(peer);
+        self.others_here().filter(|(_, peer)| heard(peer)).for_each(|(rank, _)| hears.insert(rank));
+        hears
+    }
+
+    /// Whether a rank left so long ago that nothing can be on its way any more which it sent before. A goodbye may
+    /// overtake data, as it takes another connection.
+    pub(crate) fn has_departed(&self, rank: usize, now: Duration) -> bool {
+        self.peers[rank].left.is_some_and(|left| now >= left + self.timing.interval)
     }
 
     pub(crate) fn waiting_for(&self, rank: usize) -> Option<usize> {
@@ -124,20 +157,24 @@ impl Tracker {
     pub(crate) fn on_statement(&mut self, from: usize, statement: Statement, now: Duration) {
         self.peers[from].heard = now;
         match statement {
-            Statement::Alive { waiting_for, interval } => {
+            Statement::Alive { waiting_for, interval, hears } => {
                 self.peers[from].waiting_for = waiting_for;
+                self.peers[from].hears = hears;
                 self.peers[from].interval = interval.clamp(self.timing.interval, INTERVAL_MAX);
             }
             // A rank that was given up may have woken up and know nothing of it yet.
             _ if self.peers[from].standing != Standing::Here => {}
-            Statement::Accusation { accuser, culprit, cause } => {
-                self.accuse(accuser, culprit, cause, now);
+            Statement::Accusation { accuser, culprit, hops, verdicts, cause } => {
+                if verdicts >= self.verdicts.len() {
+                    self.accuse(accuser, culprit, hops, cause, now);
+                }
                 // Whoever has reason to join in does it now, while accusations are being collected.
                 self.accuse_silent(now);
             }
             Statement::Verdict(trouble) => self.conclude(trouble),
             Statement::Goodbye => {
                 self.peers[from].standing = Standing::Left;
+                self.peers[from].left = Some(now);
                 self.accusations.retain(|(culprit, _), _| *culprit != from);
                 if self.peers[from].broken.is_some() {
                     self.conclude(Trouble::Lost { rank: from, cause: Cause::Left });
@@ -182,7 +219,7 @@ impl Tracker {
                 self.peers[rank].broken.get_or_insert((cause, until));
             }
             Standing::Left => self.conclude(Trouble::Lost { rank, cause: Cause::Left }),
-            Standing::Lost => {}
+            Standing::Lost | Standing::Hidden => {}
         }
     }
 
@@ -192,7 +229,8 @@ impl Tracker {
         self.forgive_own_absence(now);
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + self.timing.interval;
-            self.tell_all(None, &Statement::Alive { waiting_for, interval: self.timing.interval });
+            let (interval, hears) = (self.timing.interval, self.hears(now));
+            self.tell_all(None, &Statement::Alive { waiting_for, interval, hears });
         }
         for rank in 0..self.peers.len() {
             let overdue = |(_, until): &mut (Cause, Duration)| now >= *until;
@@ -258,31 +296,39 @@ impl Tracker {
     /// Accuses the nearest of those that are silent.
     ///
     /// A rank beyond one that is gone may be silent only because of that, and its own neighbours know better. If the one
-    /// in between went in good order, it went too early.
+    /// in between went in good order, it went too early, unless there was a reason to go.
     fn accuse_silent(&mut self, now: Duration) {
         let horizon = self.nearest(|peer| peer.standing == Standing::Lost).map_or(usize::MAX, |(_, hops)| hops);
         let silent = || self.others_here().filter(|(_, peer)| peer.hops <= horizon && self.is_silent(peer, now));
         let hops = silent().map(|(_, peer)| peer.hops).min();
         if let (Some(hops), Some((rank, left))) = (hops, self.nearest(|peer| peer.standing == Standing::Left))
             && left < hops
+            && self.verdicts.is_empty()
         {
             return self.conclude(Trouble::Lost { rank, cause: Cause::Left });
         }
         let nearest = silent().filter(|(_, peer)| Some(peer.hops) == hops);
         let cause = |peer: &Peer| peer.ended.clone().unwrap_or(Cause::Silent(self.timing.deadline));
         for (rank, cause) in nearest.map(|(rank, peer)| (rank, cause(peer))).collect::<Vec<_>>() {
-            self.accuse(self.rank, rank, cause, now);
+            self.accuse(self.rank, rank, self.peers[rank].hops, cause, now);
         }
     }
 
-    fn accuse(&mut self, accuser: usize, culprit: usize, cause: Cause, now: Duration) {
+    fn accuse(&mut self, accuser: usize, culprit: usize, hops: usize, cause: Cause, now: Duration) {
         let heeded = |rank: usize| self.peers[rank].standing == Standing::Here;
         if !heeded(accuser) || !heeded(culprit) || self.accusations.contains_key(&(culprit, accuser)) {
             return;
         }
-        self.accusations.insert((culprit, accuser), cause.clone());
+        // Of those whom one rank accuses only the nearest count.
+        let by_same = |(&(_, by), (far, _)): (&(usize, usize), &(usize, Cause))| (by == accuser).then_some(*far);
+        if self.accusations.iter().filter_map(by_same).any(|far| far < hops) {
+            return;
+        }
+        self.accusations.retain(|(_, by), (far, _)| *by != accuser || *far <= hops);
+        self.accusations.insert((culprit, accuser), (hops, cause.clone()));
         self.judgement.get_or_insert(now + self.timing.settling);
-        self.tell_all(None, &Statement::Accusation { accuser, culprit, cause });
+        let verdicts = self.verdicts.len();
+        self.tell_all(None, &Statement::Accusation { accuser, culprit, hops, verdicts, cause });
     }
 
     /// Finds the rank that most others accuse.
@@ -290,7 +336,7 @@ impl Tracker {
         self.judgement = None;
         let accusers = |rank: usize| self.accusations.range((rank, 0)..(rank + 1, 0)).count();
         let worst = self.accusations.iter().max_by_key(|((rank, _), _)| (accusers(*rank), *rank));
-        if let Some((&(rank, _), cause)) = worst {
+        if let Some((&(rank, _), (_, cause))) = worst {
             let cause = cause.clone();
             self.conclude(Trouble::Lost { rank, cause });
         }
@@ -447,7 +493,7 @@ mod tests {
         group.stop(3, false);
         group.run(DEADLINE + Duration::from_millis(2));
         for rank in [0, 2, 4] {
-            let standings: Vec<_> = (0..5).map(|other| group.trackers[rank].standing(other)).collect();
+            let standings = group.trackers[rank].standings(group.now);
             let lost = standings.iter().enumerate().filter(|(_, it)| **it == Standing::Lost).map(|(rank, _)| rank);
             assert_eq!(lost.collect::<Vec<_>>(), [1, 3]);
         }
@@ -473,7 +519,7 @@ mod tests {
         group.trackers[0].on_end(1, Cause::Closed, group.now);
         group.run(DEADLINE * 3);
         assert_eq!(group.first_lost(0), Some(1));
-        assert_eq!(group.trackers[0].standing(2), Standing::Here, "nobody knows");
+        assert_eq!(group.trackers[0].standings(group.now)[2], Standing::Hidden, "nobody knows");
     }
 
     #[test]

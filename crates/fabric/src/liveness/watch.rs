@@ -69,7 +69,7 @@ impl<W: Wire> Watch<W> {
         }
         // The others hear of it before this rank acts upon it.
         self.write_all();
-        self.publish();
+        self.publish(now);
         if closing {
             // What has come and is not read would end the connection before the goodbye was read.
             for rank in 0..self.lines.len() {
@@ -130,15 +130,16 @@ impl<W: Wire> Watch<W> {
     }
 
     /// Tells the data path what is new.
-    fn publish(&mut self) {
+    fn publish(&mut self, now: Duration) {
         for verdict in &self.tracker.verdicts()[self.published..] {
             let error = verdict.clone().error_at(self.health.rank());
             tracing::debug!("rank {}: {error}", self.health.rank());
             self.health.declare(error);
         }
         self.published = self.tracker.verdicts().len();
-        for rank in 0..self.lines.len() {
-            self.health.publish(rank, self.tracker.waiting_for(rank), self.tracker.standing(rank));
+        for (rank, standing) in self.tracker.standings(now).into_iter().enumerate() {
+            let departed = self.tracker.has_departed(rank, now);
+            self.health.publish(rank, self.tracker.waiting_for(rank), standing, departed);
         }
     }
 }

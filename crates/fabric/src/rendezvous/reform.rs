@@ -238,7 +238,8 @@ impl Reform<'_> {
         };
         match serde_json::from_slice(&answer) {
             Ok(Answer::Welcome(welcome)) if welcome.rank < welcome.ranks.len() => {
-                self.join(welcome, &channel, by, |reform| reform.standing(gatherer) == Standing::Here)
+                // One that is done earlier leaves the old group earlier, and its connection tells if it gives up.
+                self.join(welcome, &channel, by, |reform| reform.standing(gatherer) != Standing::Lost)
             }
             Ok(Answer::Refused { why }) => Err(FabricError::Refused { whom: format!("rank {gatherer}"), why }),
             _ => Err(lost(Cause::corrupt("its welcome cannot be read"))),
