@@ -106,13 +106,27 @@ impl Drop for Relay {
 impl Counter {
     /// Has the relay pass bytes between two connections from now on. Both end when one of them does.
     pub(crate) fn join(&self, one: TcpStream, other: TcpStream) -> Result<(), FabricError> {
-        if self.shared.passages.fetch_add(1, Ordering::AcqRel) >= PASSAGES_MAX {
-            self.shared.passages.fetch_sub(1, Ordering::AcqRel);
-            return Err(FabricError::Invalid(format!("{PASSAGES_MAX} connections pass through this rank already")));
+        self.reserve()?;
+        self.bring(one, other);
+        Ok(())
+    }
+
+    /// Makes sure that there is room for one more connection, which is then brought or released.
+    fn reserve(&self) -> Result<(), FabricError> {
+        if self.shared.passages.fetch_add(1, Ordering::AcqRel) < PASSAGES_MAX {
+            return Ok(());
         }
+        self.release();
+        Err(FabricError::Invalid(format!("{PASSAGES_MAX} connections pass through this rank already")))
+    }
+
+    fn release(&self) {
+        self.shared.passages.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn bring(&self, one: TcpStream, other: TcpStream) {
         self.shared.brought.lock().unwrap_or_else(PoisonError::into_inner).push((one, other));
         self.ring();
-        Ok(())
     }
 
     fn ring(&self) {
@@ -144,7 +158,7 @@ impl Post {
                 }
                 Ok(Progress::Waiting) => true,
                 Ok(Progress::Done) | Err(_) => {
-                    self.counter.shared.passages.fetch_sub(1, Ordering::AcqRel);
+                    self.counter.release();
                     false
                 }
             });
@@ -182,18 +196,18 @@ impl Post {
         let brought = std::mem::take(&mut *self.counter.shared.brought.lock().unwrap_or_else(PoisonError::into_inner));
         self.passages.extend(brought.into_iter().map(|(one, other)| Passage::new(one, other)));
         let Some((listener, target)) = &self.door else { return };
-        while let Ok((stream, from)) = listener.accept() {
-            let (counter, target) = (self.counter.clone(), Arc::clone(target));
-            let task = move || match connect_onwards(&stream, &target) {
-                Ok(onwards) => {
-                    if let Err(error) = counter.join(stream, onwards) {
-                        tracing::warn!("turned away {from}: {error}");
-                    }
+        loop {
+            match listener.accept() {
+                Ok((stream, from)) => pass_on(&self.counter, stream, from, target),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // These are about the one connection that could not be accepted.
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    tracing::warn!("cannot accept connections to pass on: {error}");
+                    // What is lacking, such as room for files, does not come back at once.
+                    std::thread::sleep(LAST_GLANCE);
+                    return;
                 }
-                Err(error) => tracing::warn!("cannot pass {from} on to {target:?}: {error}"),
-            };
-            if let Err(error) = std::thread::Builder::new().name("forwarder".to_owned()).spawn(task) {
-                tracing::warn!("turned away {from}: no thread to connect it: {error}");
             }
         }
     }
@@ -210,6 +224,26 @@ impl Post {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Connects someone who has come to a forwarder onwards, in a thread of its own.
+fn pass_on(counter: &Counter, stream: TcpStream, from: SocketAddr, target: &Arc<[SocketAddr]>) {
+    if let Err(error) = counter.reserve() {
+        tracing::warn!("turned away {from}: {error}");
+        return;
+    }
+    let (of_thread, target) = (counter.clone(), Arc::clone(target));
+    let task = move || match connect_onwards(&stream, &target) {
+        Ok(onwards) => of_thread.bring(stream, onwards),
+        Err(error) => {
+            of_thread.release();
+            tracing::warn!("cannot pass {from} on to {target:?}: {error}");
+        }
+    };
+    if let Err(error) = std::thread::Builder::new().name("forwarder".to_owned()).spawn(task) {
+        counter.release();
+        tracing::warn!("turned away {from}: no thread to connect it: {error}");
     }
 }
 
