@@ -3,6 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use verbs::{Profile, ProtectionDomain};
@@ -138,6 +139,63 @@ fn both_sides_come_to_the_same_verdict() {
         let verdicts = both(options).map(|outcome| outcome.unwrap().err().unwrap());
         assert_eq!(verdicts[0], verdicts[1]);
         assert!(verdicts[0].contains("reliable connections"), "{}", verdicts[0]);
+    }
+}
+
+/// Makes the first cable, whose interface `FABRIC_TEST_CABLE` names, lose packets, until it is dropped.
+struct Losses(String);
+
+impl Losses {
+    fn begin(cable: &str) -> Self {
+        let losses = Self(cable.to_owned());
+        assert!(losses.tc(&["add", "dev", cable, "root", "netem", "loss", "20%"]));
+        losses
+    }
+
+    fn tc(&self, words: &[&str]) -> bool {
+        Command::new("tc").arg("qdisc").args(words).status().unwrap().success()
+    }
+}
+
+impl Drop for Losses {
+    fn drop(&mut self) {
+        self.tc(&["delete", "dev", &self.0, "root"]);
+    }
+}
+
+#[test]
+fn losses_are_got_over_or_noticed() {
+    let Ok(cable) = std::env::var("FABRIC_TEST_CABLE") else { return };
+    for options in [RELIABLE, UNRELIABLE] {
+        let [mut a, mut b] = links(options);
+        let losses = Losses::begin(&cable);
+        let bytes: Vec<u8> = (0..400_000).map(|index| (index * 13 + index / 257) as u8).collect();
+        if options == RELIABLE {
+            transfer(&mut a, &mut b, &bytes);
+        } else {
+            let (received, cause) = transfer_until_lost(&mut a, &mut b, &bytes);
+            assert!(received == bytes[..received.len()]);
+            assert!(matches!(cause, Cause::Damaged(_)), "{cause}");
+        }
+        drop(losses);
+    }
+}
+
+/// Sends `bytes` until one side notices that some got lost. Returns what had come, and what was noticed.
+fn transfer_until_lost(a: &mut RdmaLink<PortWire>, b: &mut RdmaLink<PortWire>, bytes: &[u8]) -> (Vec<u8>, Cause) {
+    let (mut sent, mut received) = (0, Vec::new());
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < Duration::from_secs(120), "nothing is noticed");
+        let mut target = [0; 10_000];
+        match (a.try_send(&[IoSlice::new(&bytes[sent..])]), b.try_recv(&mut [IoSliceMut::new(&mut target)])) {
+            (Ok(more), Ok(came)) => {
+                sent += more;
+                received.extend_from_slice(&target[..came]);
+            }
+            (Err(cause), _) | (_, Err(cause)) => return (received, cause),
+        }
+        a.rest(Interest { receive: true, send: false }, Duration::from_millis(1)).unwrap();
     }
 }
 
