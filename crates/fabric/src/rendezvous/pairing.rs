@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::authentication::{address_of, authenticate_acceptor, authenticate_dialer};
 use super::frame::{read_json, write_json};
@@ -13,9 +13,12 @@ use crate::channel::Channel;
 use crate::error::{Cause, FabricError};
 use crate::link::rdma::{self, Place, RdmaOptions, Role, bring_up};
 use crate::link::{Link, SharedFile, SharedMemoryLink, TcpLink, Transport, ring_bytes};
+use crate::timed::end_of;
 
 /// The most connections that a TCP link is made of.
 const STRIPES_MAX: usize = 16;
+/// How long it may take to connect ports: all tries at several cables.
+const CONNECT_PORTS_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Party {
     /// What to try with rank `other`, which wants `theirs`. The flag says whether TCP may stand in.
@@ -233,6 +236,8 @@ fn connect_ports(
     role: Role,
     by: Instant,
 ) -> Result<Result<Box<dyn Link>, String>, Cause> {
+    // Whoever has got so far knows the secret, and is given more time than a stranger.
+    let by = by.max(end_of(CONNECT_PORTS_PATIENCE));
     let (local, peer) = (lifeline.local_addr()?.ip(), lifeline.peer_addr()?.ip());
     let place = Place { role, generation: party.generation, local, peer };
     let link = bring_up(lifeline, place, RdmaOptions::new(party.same_host(rank)), by)?;
