@@ -13,11 +13,10 @@ use crate::team::Team;
 /// Bytes of the buffers that are tried, each four times the one before.
 const BYTES_MIN: usize = 4 << 10;
 const BYTES_MAX: usize = 1 << 20;
-/// How often each way is tried, in turn with the other; the best time counts, as nothing makes a reduction faster than it
-/// is.
-const TRIALS: usize = 5;
-/// Sizes of the messages of a chain that are tried.
-const CHUNKS: [usize; 3] = [16 << 10, 64 << 10, 256 << 10];
+/// How often each way is tried, while there is time. The best one counts, as nothing makes a reduction faster than it is.
+const TRIALS: usize = 4;
+/// Sizes of the messages of a chain that are tried, the likely one first.
+const CHUNKS: [usize; 3] = [64 << 10, 16 << 10, 256 << 10];
 /// Nobody sends everyone the whole when a rank then receives more than this.
 const ONE_SHOT_BYTES_MAX: usize = 8 << 20;
 
@@ -46,12 +45,11 @@ impl Fabric {
         let mut found = before;
         let others = self.size() - 1;
         let whole_up_to = |bytes: usize| bytes.saturating_mul(others) <= ONE_SHOT_BYTES_MAX;
-        let threshold = self.find_threshold(trial, whole, parts, whole_up_to)?;
-        let bound = |threshold: Option<usize>| threshold.unwrap_or(usize::MAX);
-        if self.size() == 2 {
-            found.pair_bytes_max = bound(threshold);
-        } else {
-            found.one_shot_bytes_max = bound(threshold).saturating_mul(others).min(ONE_SHOT_BYTES_MAX);
+        if let Some(bytes) = self.find_threshold(trial, whole, parts, whole_up_to)? {
+            match others {
+                1 => found.pair_bytes_max = bytes,
+                _ => found.one_shot_bytes_max = bytes.saturating_mul(others).min(ONE_SHOT_BYTES_MAX),
+            }
         }
         // What rank 0 has found is what all compare a chain with.
         let mut found = self.tell(&trial.team, found)?;
@@ -59,13 +57,15 @@ impl Fabric {
             found.chunk_bytes = self.find_chunk(trial, chain)?;
             let chain = Tuning { chunk_bytes: found.chunk_bytes, ..chain };
             let otherwise = Tuning { chain_bytes_min: usize::MAX, ..found };
-            found.chain_bytes_min = bound(self.find_threshold(trial, otherwise, chain, |_| true)?);
+            if let Some(bytes) = self.find_threshold(trial, otherwise, chain, |_| true)? {
+                found.chain_bytes_min = bytes;
+            }
         }
         self.tell(&trial.team, found)
     }
 
-    /// The size up to which the first way is faster than the second; `None` when it is for all sizes that were tried.
-    /// Only rank 0's answer counts.
+    /// The size up to which the first way is faster than the second; as large as can be when it is for all sizes that
+    /// were tried. `None` when there was no time to find out. Only rank 0's answer counts.
     fn find_threshold(
         &mut self,
         trial: &mut Trial,
@@ -77,7 +77,8 @@ impl Fabric {
         let mut faster: Option<usize> = None;
         let mut bytes = BYTES_MIN;
         while bytes <= BYTES_MAX && first_is_possible(bytes) {
-            let [one, other] = self.compare(trial, [first, second], bytes)?;
+            let one = self.time(trial, first, bytes)?;
+            let other = self.time(trial, second, bytes)?;
             let again = faster.is_some();
             // What is not clearly faster does not count: trials are short, and others use the machine as well.
             if other * 10 >= one * 9 {
@@ -88,19 +89,19 @@ impl Fabric {
             }
             let clear = faster.is_some() && again;
             if !self.agree(trial, !clear && Instant::now() < trial.by)? {
-                break;
+                return Ok(faster);
             }
             bytes *= 4;
         }
         // Where the first way ends because it would need too much, the second one takes over.
-        Ok(faster.or_else(|| (!first_is_possible(bytes)).then_some(bytes / 4)))
+        let last = if first_is_possible(bytes) { usize::MAX } else { bytes / 4 };
+        Ok(faster.or(Some(last)))
     }
 
     fn find_chunk(&mut self, trial: &mut Trial, chain: Tuning) -> Result<usize, FabricError> {
         let mut best = (Duration::MAX, chain.chunk_bytes);
         for chunk_bytes in CHUNKS {
-            let tuning = Tuning { chunk_bytes, ..chain };
-            let [time, _] = self.compare(trial, [tuning, tuning], BYTES_MAX)?;
+            let time = self.time(trial, Tuning { chunk_bytes, ..chain }, BYTES_MAX)?;
             best = best.min((time, chunk_bytes));
             if !self.agree(trial, Instant::now() < trial.by)? {
                 break;
@@ -110,18 +111,20 @@ impl Fabric {
         Ok(self.tell(&trial.team, Tuning { chunk_bytes: best.1, ..chain })?.chunk_bytes)
     }
 
-    /// The best times of two ways at one size.
-    fn compare(&mut self, trial: &mut Trial, tunings: [Tuning; 2], bytes: usize) -> Result<[Duration; 2], FabricError> {
-        let mut best = [Duration::MAX; 2];
-        let buffer = &mut trial.buffer[..bytes / size_of::<f32>()];
-        for (tuning, best) in tunings.into_iter().zip(&mut best) {
-            self.set_tuning(tuning);
-            // Once for the plan and the caches.
+    /// The best time of one way at one size.
+    fn time(&mut self, trial: &mut Trial, tuning: Tuning, bytes: usize) -> Result<Duration, FabricError> {
+        self.set_tuning(tuning);
+        let mut best = Duration::MAX;
+        // The first one makes the plan and warms caches up.
+        for attempt in 0..=TRIALS {
+            let buffer = &mut trial.buffer[..bytes / size_of::<f32>()];
+            let started = Instant::now();
             self.all_reduce(&trial.team, Operator::Max, buffer)?;
-            for _ in 0..TRIALS {
-                let started = Instant::now();
-                self.all_reduce(&trial.team, Operator::Max, buffer)?;
-                *best = started.elapsed().min(*best);
+            if attempt > 0 {
+                best = started.elapsed().min(best);
+                if !self.agree(trial, Instant::now() < trial.by)? {
+                    break;
+                }
             }
         }
         Ok(best)
