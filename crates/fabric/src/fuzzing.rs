@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use crate::liveness::fuzz as lifeline;
 pub use crate::rendezvous::fuzz_authentication as authentication;
 use crate::rendezvous::{FrameReader, MAX_FRAME, wire};
 use crate::timed::{Connection, end_of};

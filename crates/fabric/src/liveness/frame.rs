@@ -179,9 +179,7 @@ fn encode(generation: u32, sequence: u64, statement: &Statement) -> [u8; FRAME_B
 fn write_fields(generation: u32, sequence: u64, says: u8, fields: &Fields) -> [u8; FRAME_BYTES] {
     let mut bytes = [0; FRAME_BYTES];
     let text = cut(&fields.text).as_bytes();
-    bytes[..4].copy_from_slice(MAGIC);
-    bytes[4..8].copy_from_slice(&generation.to_le_bytes());
-    bytes[8..16].copy_from_slice(&sequence.to_le_bytes());
+    stamp(&mut bytes, generation, sequence);
     bytes[16] = says;
     bytes[17] = fields.cause;
     // At most TEXT_BYTES.
@@ -194,6 +192,13 @@ fn write_fields(generation: u32, sequence: u64, says: u8, fields: &Fields) -> [u
     bytes[VIEWS_AT..TEXT_AT].copy_from_slice(fields.views.as_flattened());
     bytes[TEXT_AT..TEXT_AT + text.len()].copy_from_slice(text);
     bytes
+}
+
+/// Puts the beginning of a frame right.
+pub(super) fn stamp(frame: &mut [u8], generation: u32, sequence: u64) {
+    frame[..4].copy_from_slice(MAGIC);
+    frame[4..8].copy_from_slice(&generation.to_le_bytes());
+    frame[8..16].copy_from_slice(&sequence.to_le_bytes());
 }
 
 /// Generation, sequence number and statement of a frame.

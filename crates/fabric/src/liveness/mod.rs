@@ -11,6 +11,7 @@
 
 mod frame;
 mod health;
+mod hostile;
 mod monitor;
 mod rank_set;
 mod tracker;
@@ -22,6 +23,7 @@ use crate::error::{Cause, FabricError, View};
 
 pub(crate) use frame::Codec;
 pub(crate) use health::{Health, Note};
+pub use hostile::fuzz;
 pub(crate) use monitor::Monitor;
 use rank_set::RankSet;
 pub(crate) use tracker::{Standing, Timing, Tracker};

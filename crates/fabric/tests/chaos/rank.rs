@@ -11,14 +11,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::PATIENCE;
 use crate::random::Random;
 
-/// A rank that is silent for this long is lost.
-pub(crate) const DEADLINE: Duration = Duration::from_millis(400);
 /// How long a survivor rests after an error.
 pub(crate) const REST: Duration = Duration::from_millis(200);
 /// Starts each line that a rank says to the test.
 pub(crate) const MARK: &str = "chaos: ";
 const ORDERS: &str = "FABRIC_CHAOS_ORDERS";
-const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+const TRANSPORTS: [Transport; 3] = [Transport::SharedMemory, Transport::Tcp, Transport::Rdma];
 
 /// What a rank is told.
 pub(crate) struct Orders {
@@ -28,13 +26,16 @@ pub(crate) struct Orders {
     pub(crate) transport: Transport,
     /// The collectives follow from it.
     pub(crate) seed: u64,
+    /// A rank that is silent for this long is lost.
+    pub(crate) deadline: Duration,
 }
 
 impl Orders {
     pub(crate) fn give(&self, command: &mut Command) {
         let transport = TRANSPORTS.iter().position(|&it| it == self.transport).unwrap();
         let Self { rank, rendezvous, secret_file, seed, .. } = self;
-        command.env(ORDERS, format!("{rank};{rendezvous};{};{transport};{seed}", secret_file.display()));
+        let (secret_file, deadline) = (secret_file.display(), self.deadline.as_millis());
+        command.env(ORDERS, format!("{rank};{rendezvous};{secret_file};{transport};{seed};{deadline}"));
     }
 
     /// The orders of this process, if it is a rank.
@@ -48,6 +49,7 @@ impl Orders {
             secret_file: next().into(),
             transport: TRANSPORTS[next().parse::<usize>().unwrap()],
             seed: next().parse().unwrap(),
+            deadline: Duration::from_millis(next().parse().unwrap()),
         })
     }
 }
@@ -75,7 +77,7 @@ pub(crate) fn run(orders: &Orders) {
         rank: Some(orders.rank),
         transport: orders.transport,
         deadline: PATIENCE,
-        liveness_deadline: DEADLINE,
+        liveness_deadline: orders.deadline,
         ..JoinOptions::default()
     };
     let mut fabric = match join(orders.rendezvous.as_str(), &secret, &options) {
