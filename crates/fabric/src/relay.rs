@@ -52,6 +52,8 @@ struct Shared {
     brought: Mutex<Vec<(TcpStream, TcpStream)>>,
     passages: AtomicUsize,
     closing: AtomicBool,
+    /// To let nobody else in.
+    full: AtomicBool,
     /// Not to wait for anyone when it closes.
     hasty: AtomicBool,
 }
@@ -84,6 +86,12 @@ impl Relay {
     /// Ends without waiting for the connections that pass through it to end.
     pub(crate) fn close_at_once(self) {
         self.counter.shared.hasty.store(true, Ordering::Release);
+    }
+
+    /// Lets nobody else in. Who has come stays.
+    pub(crate) fn close_door(&self) {
+        self.counter.shared.full.store(true, Ordering::Release);
+        self.counter.ring();
     }
 
     /// Where to bring connections.
@@ -195,6 +203,9 @@ impl Post {
         while matches!((&self.hears).read(&mut [0; 64]), Ok(count) if count > 0) {}
         let brought = std::mem::take(&mut *self.counter.shared.brought.lock().unwrap_or_else(PoisonError::into_inner));
         self.passages.extend(brought.into_iter().map(|(one, other)| Passage::new(one, other)));
+        if self.counter.shared.full.load(Ordering::Acquire) {
+            self.door = None;
+        }
         let Some((listener, target)) = &self.door else { return };
         loop {
             match listener.accept() {

@@ -195,6 +195,25 @@ impl Topology {
         self.next[from * self.size() + to]
     }
 
+    /// As [`Topology::next_hop`], when only some of the ranks are left; `None` where there is no way any more.
+    pub(crate) fn next_hop_among(&self, from: usize, to: usize, is_left: impl Fn(usize) -> bool) -> Option<usize> {
+        let mut reached = vec![false; self.size()];
+        reached[to] = true;
+        let mut outermost = VecDeque::from([to]);
+        while let Some(rank) = outermost.pop_front() {
+            if self.cables(rank, from) > 0 {
+                return Some(rank);
+            }
+            for (next, seen) in reached.iter_mut().enumerate() {
+                if !*seen && self.cables(rank, next) > 0 && is_left(next) {
+                    *seen = true;
+                    outermost.push_back(next);
+                }
+            }
+        }
+        None
+    }
+
     /// Whether all ranks are connected with all others.
     pub fn is_full_mesh(&self) -> bool {
         self.hops.iter().all(|&hops| hops <= 1)
@@ -260,6 +279,9 @@ pub(crate) mod tests {
             (hosts.size(), hosts.host(2), hosts.hops(0, 1), hosts.hops(0, 2), hosts.hops(1, 4)),
             (5, 1, 1, 1, 2)
         );
+        assert_eq!(ring.next_hop_among(2, 0, |rank| rank != 1), Some(3));
+        assert_eq!(ring.next_hop_among(2, 0, |_| true), Some(1));
+        assert_eq!(chain.next_hop_among(3, 0, |rank| rank != 1), None);
         for size in 0..3 {
             assert_eq!(Topology::chain(size), Topology::ring(size));
         }

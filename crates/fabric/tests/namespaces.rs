@@ -9,7 +9,9 @@ mod lab;
 
 use std::time::{Duration, Instant};
 
-use fabric::{FabricError, JoinOptions, Rendezvous, RendezvousOptions, Secret, Team, Topology, Transport, join};
+use fabric::{
+    FabricError, JoinOptions, ReformOptions, Rendezvous, RendezvousOptions, Secret, Team, Topology, Transport, join,
+};
 use lab::{Lab, PORT, Task, lab_or_skip};
 
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -115,6 +117,21 @@ fn a_rank_that_others_speak_through_is_named_when_it_is_stopped() {
     check_signal("stopped relay", "-STOP");
 }
 
+#[test]
+fn what_is_left_of_a_chain_forms_anew() {
+    let Some(lab) = lab_or_skip("chain that forms anew", 4, &[(0, 1), (1, 2), (2, 3)]) else { return };
+    let mut run = lab.start(Task::FormAnew);
+    for rank in 0..4 {
+        assert_eq!(run.says(rank, PATIENCE), "under way", "rank {rank}");
+    }
+    run.signal(3, "-KILL");
+    for rank in 0..3 {
+        let said = run.says(rank, PATIENCE);
+        assert!(said.starts_with("lost 3:"), "rank {rank} says {said}");
+        assert_eq!(run.says(rank, PATIENCE), "done", "rank {rank}");
+    }
+}
+
 /// Sends a signal to the second rank of a chain, through which the first speaks to all others.
 fn check_signal(name: &str, signal: &str) {
     let Some(lab) = lab_or_skip(name, 4, &[(0, 1), (1, 2), (2, 3)]) else { return };
@@ -199,6 +216,7 @@ fn child() {
     assert!({ encrypted }.all(|it| it == Some(options.encrypt)));
     let result = match orders.task {
         Task::Forever => forever(&mut joined.fabric),
+        Task::FormAnew => return form_anew(joined.fabric),
         _ => collectives(&mut joined.fabric),
     };
     match result {
@@ -245,6 +263,24 @@ fn collectives(fabric: &mut fabric::Fabric) -> Result<(), FabricError> {
     fabric.broadcast(&team, 1, &mut message)?;
     assert_eq!(message, vec![7; 300_000]);
     fabric.barrier(&team)
+}
+
+/// Goes on without a rank that is lost.
+fn form_anew(mut fabric: fabric::Fabric) {
+    match forever(&mut fabric) {
+        Err(FabricError::PeerLost { rank, cause }) => lab::say(&format!("lost {rank}: {cause}")),
+        other => return lab::say(&format!("{other:?}")),
+    }
+    let size = fabric.size();
+    let mut fabric = match fabric.reform(&ReformOptions::default()) {
+        Ok(fabric) => fabric,
+        Err(error) => return lab::say(&error.to_string()),
+    };
+    assert_eq!((fabric.size(), fabric.topology()), (size - 1, &Topology::chain(size - 1)));
+    match collectives(&mut fabric) {
+        Ok(()) => lab::say("done"),
+        Err(error) => lab::say(&error.to_string()),
+    }
 }
 
 /// Sums without end.

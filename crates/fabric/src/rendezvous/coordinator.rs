@@ -149,9 +149,11 @@ impl Rendezvous {
         for (rank, job) in jobs.iter().enumerate() {
             check_length(&format!("a job for rank {rank}"), job.len())?;
         }
-        let ranks = arrivals
-            .iter()
-            .map(|it| RankAddress { host: it.introduction.host.clone(), listeners: it.introduction.listeners.clone() });
+        let ranks = arrivals.iter().map(|it| RankAddress {
+            host: it.introduction.host.clone(),
+            listeners: it.introduction.listeners.clone(),
+            doors: it.introduction.doors.clone(),
+        });
         let mut welcome = Welcome {
             rank: 0,
             generation: self.options.generation,
@@ -256,8 +258,8 @@ fn greet(stream: TcpStream, secret: &Secret, encrypt: bool, by: Instant) -> Resu
     let stream = authenticate_acceptor(stream, &Terms { secret, purpose: Purpose::Control, context: &[] }, by)?;
     let broken = |cause| FabricError::Handshake { whom: address.to_string(), cause };
     let introduction: Introduction = read_json(&stream, by).map_err(broken)?;
-    if introduction.listeners.len() > ADDRESSES_MAX {
-        let count = introduction.listeners.len();
+    let count = introduction.listeners.len().max(introduction.doors.len());
+    if count > ADDRESSES_MAX {
         return Err(broken(Cause::corrupt(format!("it has {count} addresses; {ADDRESSES_MAX} are allowed"))));
     }
     let payload = read_frame(&stream, by).map_err(broken)?;

@@ -111,11 +111,14 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
     let everywhere = targets.iter().any(|target| target.ip().is_unspecified());
     let own = own_addresses(&options.listen, towards, everywhere)?;
     let listeners = bind_listeners(&own)?;
+    let doors = bind_listeners(&own)?;
+    let addresses = |of: &[TcpListener]| of.iter().filter_map(|listener| listener.local_addr().ok()).collect();
     let lost = |cause| FabricError::CoordinatorLost { cause };
     let introduction = Introduction {
         rank: options.rank,
         host: host_identity()?,
-        listeners: listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect(),
+        listeners: addresses(&listeners),
+        doors: addresses(&doors),
     };
     write_json(&stream, &introduction, by).map_err(lost)?;
     write_frame(&stream, &options.hello, by).map_err(lost)?;
@@ -136,6 +139,7 @@ pub fn join(address: impl ToSocketAddrs, secret: &Secret, options: &JoinOptions)
         ranks: welcome.ranks.clone(),
         own: own.clone(),
         listeners: clone_listeners(&listeners)?,
+        doors,
         wishes,
         wait_deadline: options.wait_deadline,
         liveness_deadline: options.liveness_deadline,

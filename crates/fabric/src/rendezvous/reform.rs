@@ -1,6 +1,6 @@
 //! Survivors form a new group among themselves, without the coordinator: they meet at the listeners that they have kept.
 
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,10 @@ use crate::error::{Cause, FabricError};
 use crate::fabric::Fabric;
 use crate::liveness::{Health, Standing};
 use crate::local::local_sockets;
+use crate::relay::Relay;
 use crate::secret::{Secret, hex, random_bytes};
 use crate::timed::end_of;
+use crate::topology::Topology;
 
 /// How often a survivor that waits looks whether things have changed.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -51,6 +53,8 @@ pub(crate) struct Kept {
     /// This rank's own addresses.
     pub(crate) own: Vec<Network>,
     pub(crate) listeners: Vec<TcpListener>,
+    /// Where survivors meet. No others, so that nothing else gets lost at them.
+    pub(crate) doors: Vec<TcpListener>,
     pub(crate) wishes: Wishes,
     pub(crate) wait_deadline: Duration,
     pub(crate) liveness_deadline: Duration,
@@ -77,6 +81,7 @@ impl Fabric {
             size: self.size(),
             generation: self.generation() + 1,
             health: Arc::clone(&self.health),
+            topology: self.topology().clone(),
             kept,
             started: Instant::now(),
             options,
@@ -114,6 +119,8 @@ struct Reform<'a> {
     generation: u32,
     /// The old group's lifelines go on telling who is left.
     health: Arc<Health>,
+    /// Of the old group.
+    topology: Topology,
     kept: Box<Kept>,
     started: Instant,
     options: &'a ReformOptions,
@@ -174,7 +181,7 @@ impl Reform<'_> {
     /// The group that is left proves itself by the secret and the session.
     fn open_reception(&self) -> Result<Reception<Arrival>, FabricError> {
         let (secret, session) = (self.kept.secret.clone(), self.kept.session.clone());
-        Reception::new(self.listeners()?, move |stream, until| {
+        Reception::new(clone_listeners(&self.kept.doors)?, move |stream, until| {
             let channel = authenticate_acceptor(stream, &terms(&secret, &session), until)?;
             let read = read_json(&channel, until);
             let Survivor { rank } = read.map_err(|cause| FabricError::Handshake { whom: channel.whom(), cause })?;
@@ -216,14 +223,57 @@ impl Reform<'_> {
         Ok(())
     }
 
+    /// Connects to the one that gathers, or to a survivor on the way there, which passes on what comes to its door.
+    fn reach(&self, gatherer: usize, by: Instant) -> Result<TcpStream, FabricError> {
+        let failed = |why| FabricError::JoinFailed { rank: self.rank, why };
+        let is_left = |rank| self.standing(rank) == Standing::Here;
+        let next = self.topology.next_hop_among(self.rank, gatherer, is_left);
+        let next = next.ok_or_else(|| failed(format!("no way to rank {gatherer} is left")))?;
+        let address = &self.kept.ranks[next];
+        let same_host = address.host == self.kept.ranks[self.rank].host;
+        let reached = reaching::reach(&self.kept.own, &address.doors, same_host, by);
+        reached.map(|(_, stream)| stream).map_err(failed)
+    }
+
+    /// Passes on to the one that gathers what those say that do not reach it, by the way that this rank has found.
+    fn pass_on(&self, stream: &TcpStream) -> Result<Vec<Relay>, FabricError> {
+        if self.topology.is_full_mesh() {
+            return Ok(Vec::new());
+        }
+        let target = stream.peer_addr().map_err(|error| FabricError::io("the next rank vanished", error))?;
+        let doors = clone_listeners(&self.kept.doors)?;
+        doors.into_iter().map(|door| Relay::forward(door, vec![target])).collect()
+    }
+
     /// Joins the group that another rank gathers.
     fn follow(&self, muster: &Muster, gatherer: usize, by: Instant) -> Result<Fabric, FabricError> {
+        let stream = self.reach(gatherer, by.min(end_of(CALL_PATIENCE)))?;
+        let relays = self.pass_on(&stream)?;
+        let followed = self.follow_by(stream, muster, gatherer, by);
+        relays.iter().for_each(Relay::close_door);
+        match followed {
+            Ok(mut fabric) => {
+                fabric.keep(relays);
+                Ok(fabric)
+            }
+            Err(error) => {
+                relays.into_iter().for_each(Relay::close_at_once);
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Reform::follow`], over a connection to the one that gathers.
+    fn follow_by(
+        &self,
+        stream: TcpStream,
+        muster: &Muster,
+        gatherer: usize,
+        by: Instant,
+    ) -> Result<Fabric, FabricError> {
         let lost = |cause| FabricError::PeerLost { rank: gatherer, cause };
         let soon = by.min(end_of(CALL_PATIENCE));
-        let address = &self.kept.ranks[gatherer];
-        let same_host = address.host == self.kept.ranks[self.rank].host;
-        let (_, stream) = reaching::reach(&self.kept.own, &address.listeners, same_host, soon)
-            .map_err(|why| FabricError::JoinFailed { rank: self.rank, why })?;
+        let same_host = self.kept.ranks[gatherer].host == self.kept.ranks[self.rank].host;
         let encrypt = self.kept.wishes.encrypt && !same_host;
         let channel = authenticate_dialer(stream, &terms(&self.kept.secret, &self.kept.session), encrypt, soon)?;
         write_json(&channel, &Survivor { rank: self.rank }, soon).map_err(lost)?;
@@ -295,6 +345,7 @@ impl Reform<'_> {
             ranks: welcome.ranks.clone(),
             own: self.kept.own.clone(),
             listeners: self.listeners()?,
+            doors: clone_listeners(&self.kept.doors)?,
             ..*self.kept
         };
         let (rank, generation) = (welcome.rank, welcome.generation);

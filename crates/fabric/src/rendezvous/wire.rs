@@ -16,6 +16,8 @@ pub(crate) struct Introduction {
     pub(crate) host: String,
     /// Where the other ranks may reach it, best first.
     pub(crate) listeners: Vec<SocketAddr>,
+    /// Where it is found when the group has to form anew.
+    pub(crate) doors: Vec<SocketAddr>,
 }
 
 /// A rank to the one that gathers a new group of those that are left.
@@ -48,6 +50,8 @@ pub(crate) struct Welcome {
 pub(crate) struct RankAddress {
     pub(crate) host: String,
     pub(crate) listeners: Vec<SocketAddr>,
+    /// Where it is found when the group has to form anew.
+    pub(crate) doors: Vec<SocketAddr>,
 }
 
 /// Coordinator to rank, when it knows who reaches whom.

@@ -22,6 +22,8 @@ pub(crate) enum Task {
     Collectives,
     /// One collective again and again.
     Forever,
+    /// As the one before; then, among those that are left, as the first.
+    FormAnew,
     /// As the first, encrypted.
     Encrypted,
     /// Join while one rank does not encrypt.
@@ -30,7 +32,8 @@ pub(crate) enum Task {
     ListenElsewhere,
 }
 
-const TASKS: [Task; 5] = [Task::Collectives, Task::Forever, Task::Encrypted, Task::OneInClear, Task::ListenElsewhere];
+const TASKS: [Task; 6] =
+    [Task::Collectives, Task::Forever, Task::FormAnew, Task::Encrypted, Task::OneInClear, Task::ListenElsewhere];
 
 /// What a child is told.
 pub(crate) struct Orders {
