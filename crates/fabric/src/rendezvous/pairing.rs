@@ -155,8 +155,7 @@ pub(crate) fn answer(party: &Party, stream: TcpStream, by: Instant) -> Result<Ca
             let decided = if known && party.encrypts(rank) && !lifeline.is_encrypted() {
                 Err(format!("rank {} wants to encrypt and rank {rank} does not; give both the same option", party.rank))
             } else if known && to == party.rank && generation == party.generation {
-                let choice = party.choose(rank, transport);
-                choice.and_then(|choice| over_the_way(choice, direct, lifeline.is_encrypted()))
+                party.choose(rank, transport).map(|choice| over_the_way(choice, direct))
             } else {
                 Err(format!("rank {rank} of generation {generation} has no business with rank {}", party.rank))
             };
@@ -213,18 +212,12 @@ fn agree(
     Ok(offer().map(|streams| Box::new(TcpLink::new(streams)) as Box<dyn Link>))
 }
 
-/// What to try of what both want, given whether they are connected directly and want to encrypt. Without a cable between
-/// the two there is no RDMA, whatever they want.
-fn over_the_way(
-    (transport, tcp_will_do): (Transport, bool),
-    direct: bool,
-    encrypted: bool,
-) -> Result<(Transport, bool), String> {
+/// What to try of what both want, given whether they are connected directly. Without a cable between the two there is
+/// no RDMA, whatever they want.
+fn over_the_way((transport, tcp_will_do): (Transport, bool), direct: bool) -> (Transport, bool) {
     match transport {
-        Transport::Rdma if !direct => Ok((Transport::Tcp, false)),
-        Transport::Rdma if tcp_will_do && (encrypted || !rdma::is_here()) => Ok((Transport::Tcp, false)),
-        Transport::Rdma if encrypted => Err("links over RDMA cannot be encrypted; ask for TCP".to_owned()),
-        other => Ok((other, tcp_will_do)),
+        Transport::Rdma if !direct || tcp_will_do && !rdma::is_here() => (Transport::Tcp, false),
+        other => (other, tcp_will_do),
     }
 }
 
