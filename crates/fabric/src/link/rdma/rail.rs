@@ -9,13 +9,16 @@
 //! All frames of a lane are numbered. Lanes keep their order, so that a gap means that a frame got lost.
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use super::frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES, ahead};
 use super::wire::{Event, Lane, LaneShape, RailShape, Wire};
 use crate::error::Cause;
 
 /// Notes of each lane that probes leave free.
-const NOTES_KEPT: [u16; 2] = [6, 0];
+const NOTES_KEPT: [u16; 2] = [4, 0];
+/// How much later than a word about it a long message may come.
+const BULK_PATIENCE: Duration = Duration::from_secs(1);
 /// The other side is told when this part of a lane's pieces has been consumed. So a sender finds most of a lane free when
 /// all is consumed, and notes suffice: those for one lane leave at least one for the other.
 const TELL_PART: u32 = 6;
@@ -132,6 +135,8 @@ pub(crate) struct Rail<W: Wire> {
     pub(crate) stale_frames: u64,
     /// Probes that have come, by lane.
     pub(crate) probed: [bool; 2],
+    /// Frames of the bulk lane that have been sent, by the word of a probe of the other lane, and when that came.
+    bulk_due: Option<(u32, Instant)>,
 }
 
 /// Where in memory the pieces of a rail live.
@@ -152,7 +157,7 @@ impl<W: Wire> Rail<W> {
         let [small, bulk] = slots.send;
         let lanes = [Traffic::new(shape.lanes[0], small), Traffic::new(shape.lanes[1], bulk)];
         let (note_wanted, probed) = (false, [false; 2]);
-        Ok(Self { wire, shape, session, lanes, note_wanted, ends_at: None, stale_frames: 0, probed })
+        Ok(Self { wire, shape, session, lanes, note_wanted, ends_at: None, stale_frames: 0, probed, bulk_due: None })
     }
 
     pub(crate) fn shape(&self) -> &RailShape {
@@ -225,6 +230,13 @@ impl<W: Wire> Rail<W> {
 
     /// Takes in what has happened. Returns whether something has.
     pub(crate) fn poll(&mut self) -> Result<bool, Cause> {
+        if let Some((due, since)) = self.bulk_due {
+            if ahead(self.lanes[Lane::Bulk as usize].frames_received, due).is_none_or(|missing| missing == 0) {
+                self.bulk_due = None;
+            } else if since.elapsed() > BULK_PATIENCE {
+                return Err(Cause::Damaged(format!("frames of the bulk lane up to number {due} did not come")));
+            }
+        }
         for count in 0..EVENTS_MAX {
             match self.wire.poll()? {
                 None => return Ok(count > 0),
@@ -272,6 +284,7 @@ impl<W: Wire> Rail<W> {
             FrameKind::Probe => {
                 self.note_wanted = true;
                 self.probed[lane as usize] = true;
+                self.bulk_due.get_or_insert_with(|| (header.piece, Instant::now()));
             }
             FrameKind::Goodbye => self.ends_at = Some(header.piece),
             FrameKind::Data | FrameKind::Note => {}
@@ -303,13 +316,16 @@ impl<W: Wire> Rail<W> {
         Ok(())
     }
 
-    /// Asks for a sign on each lane where pieces have not been consumed yet: if one of them got lost, the frame after it
-    /// shows. Notes that tell of room come first.
+    /// Asks for signs where pieces have not been consumed yet: if one of them got lost, the frame after it in its lane
+    /// shows. On the small lane it also says how many frames the other one has had, as a message there is long and may get
+    /// lost like those before. Notes that tell of room come first.
     pub(crate) fn probe(&mut self) -> Result<(), Cause> {
+        let waiting = self.lanes.iter().any(|traffic| traffic.pieces_out() > 0);
         for (lane, kept) in Lane::BOTH.into_iter().zip(NOTES_KEPT) {
             let traffic = &self.lanes[lane as usize];
-            if traffic.pieces_out() > 0 && traffic.notes_out() + kept < traffic.shape.notes {
-                self.send_note(lane, FrameKind::Probe, 0)?;
+            if waiting && traffic.notes_out() + kept < traffic.shape.notes {
+                let bulk_frames = self.lanes[Lane::Bulk as usize].frames_sent;
+                self.send_note(lane, FrameKind::Probe, bulk_frames)?;
             }
         }
         Ok(())
