@@ -1,7 +1,7 @@
 //! Commands that mpirun, srun, torchrun or mlx.launch starts once for each rank: the one that is rank 0 does what it was
 //! asked for, and the others work for it.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fabric::launch::Launch;
 
 use crate::options::{LinkOptions, RemoteOptions};
@@ -32,11 +32,18 @@ impl Launchable<'_> {
             "--rendezvous env: no launcher has started this command; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, \
              or start it with mpirun, srun, torchrun or mlx.launch",
         )?;
+        let (launcher, size) = (launch.launcher, launch.size);
+        if let Some(ranks) = self.ranks.filter(|&ranks| ranks != size) {
+            bail!("--ranks {ranks} contradicts {launcher}, which has started {size}: leave it out");
+        }
+        if self.remote.remote_ranks > 0 {
+            bail!("--remote-ranks has no meaning with --rendezvous env: {launcher} has started all {size} ranks");
+        }
         if launch.rank > 0 {
             return Ok(Some(Follower { launch, links: self.links.clone() }));
         }
-        self.ranks.get_or_insert(launch.size);
-        self.remote.remote_ranks = launch.size - 1;
+        *self.ranks = Some(size);
+        self.remote.remote_ranks = size - 1;
         self.remote.launch = Some(launch);
         Ok(None)
     }

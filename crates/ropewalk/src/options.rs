@@ -148,6 +148,15 @@ pub(crate) struct RemoteOptions {
     pub(crate) launch: Option<Launch>,
 }
 
+/// A number of ranks that have links.
+pub(crate) fn parse_group_size(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(ranks @ 2..=fabric::MAX_RANKS) => Ok(ranks),
+        Ok(..2) => Err("must be at least 2: one rank has no links".to_owned()),
+        _ => Err(format!("must be between 2 and {}", fabric::MAX_RANKS)),
+    }
+}
+
 fn parse_step_tokens(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(tokens @ 1..=4096) => Ok(tokens),

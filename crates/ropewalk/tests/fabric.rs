@@ -11,7 +11,7 @@ use common::{command, failure, json, run};
 fn collectives_give_a_row_for_each_size() {
     for (transport, name) in [("shm", "shared memory"), ("tcp", "TCP")] {
         let arguments = ["bench", "collectives", "--ranks", "2", "--transport", transport];
-        let rows = json(&[&arguments[..], &["--sizes", "0,1K,300000", "--seconds", "0.01", "--json"]].concat());
+        let rows = json(&[&arguments[..], &["--sizes", "0,1K,300000", "--seconds", "0", "--json"]].concat());
         let rows = rows.as_array().unwrap();
         assert_eq!(rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1024, 300_000]);
         for row in rows {
@@ -81,6 +81,9 @@ fn ranks_started_by_a_launcher_find_each_other() {
     let report: serde_json::Value = serde_json::from_slice(&outputs[1].stdout).unwrap();
     assert_eq!((report["ranks"].as_u64(), report["links"].as_array().unwrap().len()), (Some(3), 6));
     assert!(outputs[0].stdout.is_empty() && outputs[2].stdout.is_empty(), "only rank 0 has something to say");
+    let mut contradiction = command(&["link", "--rendezvous", "env", "--ranks", "3"]);
+    contradiction.env("RANK", "0").env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", &port);
+    assert!(String::from_utf8_lossy(&contradiction.output().unwrap().stderr).contains("contradicts torchrun"));
     let alone = command(&["link", "--rendezvous", "env"]).output().unwrap();
     assert!(String::from_utf8_lossy(&alone.stderr).contains("no launcher"));
 }

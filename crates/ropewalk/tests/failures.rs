@@ -58,6 +58,30 @@ fn a_stopped_rank_ends_the_command_with_its_name() {
 }
 
 #[test]
+fn measurements_end_with_their_command_and_with_any_rank() {
+    let measure = ["bench", "collectives", "--ranks", "3", "--sizes", "1K", "--seconds", "600"];
+    let mut running = Running::start(&measure);
+    let ranks = running.wait_for_children(3);
+    // Ranks have threads of their own, such as the one that watches the command, once they are at work.
+    let is_at_work = |rank: &rustix::process::Pid| {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", rank.as_raw_nonzero()));
+        threads.is_ok_and(|threads| threads.count() >= 3)
+    };
+    wait_for(|| ranks.iter().all(is_at_work).then_some(()));
+    running.signal(Signal::INT);
+    assert_eq!(running.0.wait().unwrap().code(), Some(130));
+    for rank in ranks {
+        wait_for(|| (!is_alive(rank)).then_some(()));
+    }
+    let running = Running::start(&measure);
+    let ranks = running.wait_for_children(3);
+    wait_for(|| ranks.iter().all(is_at_work).then_some(()));
+    kill_process(ranks[0], Signal::STOP).unwrap();
+    let (code, error) = running.finish();
+    assert!(code == Some(1) && error.contains("lost rank 0"), "{error}");
+}
+
+#[test]
 fn ranks_end_when_their_command_is_killed() {
     let mut running = long_run(&["--ranks", "3"]);
     let ranks = running.wait_for_children(3);

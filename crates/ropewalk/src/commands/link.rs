@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::Args;
 use fabric::{LinkMeasurement, ProbeOptions, Warning, diagnose};
 use serde::Serialize;
@@ -13,7 +12,7 @@ use crate::interrupt;
 use crate::job::RankJob;
 use crate::launched::Launchable;
 use crate::measure::{LinksJob, gather_reports};
-use crate::options::{LinkOptions, RemoteOptions};
+use crate::options::{LinkOptions, RemoteOptions, parse_group_size};
 use crate::table;
 
 /// Measure all links of a group and say what is wrong with them
@@ -27,10 +26,10 @@ use crate::table;
   ropewalk link --ranks 4 --remote-ranks 3 --rendezvous 192.168.1.10:7000 --secret-file secret --json")]
 pub(crate) struct Arguments {
     /// Ranks of the group [default: 2, or those that a launcher has started]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_group_size)]
     ranks: Option<usize>,
-    /// About how long each measurement of a link takes, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 200)]
+    /// About how long each measurement of a link may take, in milliseconds; fast links need less
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     budget: u64,
     /// Print JSON
     #[arg(long)]
@@ -58,12 +57,6 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
     let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
-    if ranks < 2 {
-        bail!("--ranks must be at least 2: one rank has no links");
-    }
-    if !(1..=60_000).contains(&arguments.budget) {
-        bail!("--budget must be between 1 and 60000 milliseconds");
-    }
     let options = ProbeOptions { budget: Duration::from_millis(arguments.budget) };
     let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
     let reports: Vec<Vec<LinkMeasurement>> = gather_reports(gathering, &RankJob::Links(LinksJob { options }))?;

@@ -9,12 +9,12 @@ use fabric::{Fabric, FabricError, Joined, Number, Operator, Team};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use super::report;
-
 /// The most calls between two looks at the clock of rank 0, which tells the others how to go on.
 const CALLS_PER_LOOK: u64 = 100;
 /// How long the ranks may try which way of reducing is fastest.
 const TUNING: Duration = Duration::from_millis(200);
+/// How long a rank with a core of its own keeps looking for what comes, as others' ranks do: nobody else wants the core.
+const SPIN: Duration = Duration::from_millis(2);
 /// Calls that do not count.
 const WARM_UP_CALLS: u32 = 20;
 
@@ -81,12 +81,15 @@ pub(crate) struct Timing {
 }
 
 /// A rank's part in a measurement of collectives.
-pub(crate) fn measure_collectives(mut joined: Joined, job: &CollectivesJob) -> anyhow::Result<()> {
-    if job.pin {
-        pin(joined.rank);
-    }
-    let measured = measure_all(&mut joined.fabric, job);
-    report::<Vec<Timing>>(joined, measured)
+pub(crate) fn measure_collectives(joined: Joined, job: &CollectivesJob) -> anyhow::Result<()> {
+    let rank = joined.rank;
+    super::measure::<Vec<Timing>>(joined, |fabric| {
+        if job.pin {
+            pin(rank);
+            fabric.set_spin(SPIN);
+        }
+        measure_all(fabric, job)
+    })
 }
 
 fn measure_all(fabric: &mut Fabric, job: &CollectivesJob) -> anyhow::Result<Vec<Timing>> {
@@ -145,7 +148,7 @@ fn measure<T: Countable>(
     let started = Instant::now();
     loop {
         // All ranks have to make the same number of calls, which rank 0 decides.
-        let calls = if started.elapsed() < budget { calls_per_look } else { 0 };
+        let calls = if times.is_empty() || started.elapsed() < budget { calls_per_look } else { 0 };
         let mut message = calls.to_le_bytes().to_vec();
         fabric.broadcast(team, 0, &mut message)?;
         let calls = u64::from_le_bytes(message.try_into().map_err(|_| anyhow!("rank 0 sent no number"))?);

@@ -12,7 +12,7 @@ use crate::interrupt;
 use crate::job::RankJob;
 use crate::launched::Launchable;
 use crate::measure::{Collective, CollectivesJob, Dtype, Timing, gather_reports};
-use crate::options::{LinkOptions, RemoteOptions};
+use crate::options::{LinkOptions, RemoteOptions, parse_group_size};
 use crate::table;
 
 /// The largest buffer that can be measured: 1 GiB.
@@ -29,7 +29,7 @@ const SIZE_MAX: usize = 1 << 30;
   ropewalk bench collectives --collective all_gather,barrier --ranks 4")]
 pub(crate) struct Arguments {
     /// Ranks of the group [default: 2, or those that a launcher has started]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_group_size)]
     ranks: Option<usize>,
     /// Bytes of the whole buffer, with K for 1024 and M for 1024 K
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
@@ -104,9 +104,6 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
     let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
-    if ranks < 2 {
-        bail!("--ranks must be at least 2: one rank exchanges nothing");
-    }
     let element = arguments.dtype.bytes();
     if let Some(size) = arguments.sizes.iter().find(|&size| size % element != 0) {
         bail!("--sizes: {size} bytes are no whole number of elements of {element} bytes");
