@@ -30,8 +30,8 @@ const DEADLINE: (Duration, Duration) = (Duration::from_millis(400), Duration::fr
 const DEADLINE_DISTURBED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(8));
 /// The same where RDMA is emulated, which says nothing about time.
 const DEADLINE_EMULATED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
-/// The processor time that a rank may use after an error while it waits for [`rank::REST`].
-const CPU_MAX: Duration = Duration::from_millis(20);
+/// The share of [`rank::rest_of`] after an error that a rank may use as processor time.
+const BUSY_SHARE: u32 = 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 const RUNS: u64 = 4;
 const HOSTS: usize = 4;
@@ -159,8 +159,9 @@ impl Scenario {
         for &rank in &survivors {
             let used = ranks[rank].expect("rested").map_err(|why| format!("rank {rank}: {why}"))?;
             let used = Duration::from_nanos(used.parse().unwrap());
-            if used > CPU_MAX {
-                return Err(format!("rank {rank} used {used:?} of processor time in {:?} of rest", rank::REST));
+            let rest = rank::rest_of(self.transport);
+            if used > rest / BUSY_SHARE {
+                return Err(format!("rank {rank} used {used:?} of processor time in {rest:?} of rest"));
             }
         }
         for (index, &rank) in survivors.iter().enumerate() {

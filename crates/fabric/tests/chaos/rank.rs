@@ -11,8 +11,11 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::PATIENCE;
 use crate::random::Random;
 
-/// How long a survivor rests after an error.
-pub(crate) const REST: Duration = Duration::from_millis(200);
+/// How long a survivor rests after an error: longer where RDMA is emulated, as what it still has to do takes longer then.
+pub(crate) fn rest_of(transport: Transport) -> Duration {
+    if transport == Transport::Rdma { Duration::from_secs(3) } else { Duration::from_millis(200) }
+}
+
 /// Starts each line that a rank says to the test.
 pub(crate) const MARK: &str = "chaos: ";
 const ORDERS: &str = "FABRIC_CHAOS_ORDERS";
@@ -91,7 +94,7 @@ pub(crate) fn run(orders: &Orders) {
     let error = barrier.and_then(|()| forever(&mut fabric, &mut random)).unwrap_err();
     say(&format!("failed {} {error}", now().as_nanos()));
     let used = time_of(ClockId::ProcessCPUTime);
-    std::thread::sleep(REST);
+    std::thread::sleep(rest_of(orders.transport));
     say(&format!("rested {}", (time_of(ClockId::ProcessCPUTime) - used).as_nanos()));
     // Survivors may have come to different points.
     let mut random = Random::new(!orders.seed);
