@@ -264,7 +264,8 @@ fn greet(stream: TcpStream, secret: &Secret, encrypt: bool, by: Instant) -> Resu
     }
     let payload = read_frame(&stream, by).map_err(broken)?;
     if encrypt && !stream.is_encrypted() && !address.ip().to_canonical().is_loopback() {
-        let why = "ranks on other machines must encrypt here; start both sides with encryption".to_owned();
+        let why =
+            "a rank on another machine that does not encrypt is not let in; both sides need the option".to_owned();
         // If the rank cannot be told, it will find the connection closed.
         let _ = write_json(&stream, &Answer::Refused { why: why.clone() }, by);
         return Err(FabricError::Refused { whom: address.to_string(), why });
