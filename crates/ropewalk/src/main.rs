@@ -36,7 +36,7 @@ enum Command {
     Run(commands::run::Arguments),
     Chat(commands::chat::Arguments),
     Serve(commands::serve::Arguments),
-    Bench(commands::bench::Arguments),
+    Bench(Box<commands::bench::Arguments>),
     Link(commands::link::Arguments),
     Perplexity(commands::perplexity::Arguments),
     Tokenize(commands::tokenize::Arguments),

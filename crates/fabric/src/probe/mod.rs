@@ -127,7 +127,7 @@ impl Fabric {
             transport,
             encrypted: self.is_encrypted(to).unwrap_or(false),
             hops,
-            cables: self.topology().cables(self.rank(), to) as usize,
+            cables: self.topology().cables(self.rank(), to),
             latency_us_median: half_us(50),
             latency_us_p99: half_us(99),
             bandwidth,
