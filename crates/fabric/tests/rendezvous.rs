@@ -274,6 +274,17 @@ fn a_rank_may_come_before_its_rendezvous() {
 }
 
 #[test]
+fn a_rendezvous_that_has_ended_is_not_waited_for() {
+    let secret = Secret::random().unwrap();
+    let address = rendezvous(2, &secret).address();
+    let options =
+        JoinOptions { rendezvous_listens: true, deadline: Duration::from_secs(600), ..JoinOptions::default() };
+    let started = Instant::now();
+    assert!(matches!(join(address, &secret, &options), Err(FabricError::Io { .. })));
+    assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
 fn nobody_there_is_an_error_at_the_deadline() {
     let secret = Secret::random().unwrap();
     let address = rendezvous(1, &secret).address();

@@ -37,6 +37,9 @@ pub struct JoinOptions {
     pub hello: Vec<u8>,
     /// How long to try: to reach the rendezvous, to wait for the other ranks, to connect with them.
     pub deadline: Duration,
+    /// Whether the rendezvous is known to listen already. Then it has ended when nobody does, and there is no use in trying
+    /// again.
+    pub rendezvous_listens: bool,
     /// What the links are made of.
     pub transport: Transport,
     /// Where the other ranks are to reach this one: at those of this machine's addresses that are in one of these
@@ -68,6 +71,7 @@ impl Default for JoinOptions {
             rank: None,
             hello: Vec::new(),
             deadline: Duration::from_secs(60),
+            rendezvous_listens: false,
             transport: Transport::Auto,
             listen: Vec::new(),
             connections_per_cable: 1,
@@ -176,11 +180,16 @@ fn reach(address: &impl ToSocketAddrs, terms: &Terms<'_>, options: &JoinOptions)
             Err(error) => Err(FabricError::io(format!("cannot reach the rendezvous within {patience:?}"), error)),
         };
         match attempt {
+            Err(error) if options.rendezvous_listens && nobody_listens(&error) => return Err(error),
             Err(error) if is_momentary(&error) && end_of(pause) < by => std::thread::sleep(pause),
             outcome => return outcome,
         }
         pause = (pause * 2).min(pause_max);
     }
+}
+
+fn nobody_listens(error: &FabricError) -> bool {
+    matches!(error, FabricError::Io { source, .. } if source.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// Whether it makes sense to try again.

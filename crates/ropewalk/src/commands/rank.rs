@@ -67,6 +67,8 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         rank: arguments.rank,
         deadline: Duration::from_secs(arguments.timeout),
         forward: arguments.forward,
+        // Whoever hands a rank its secret that way has started it, and listened before.
+        rendezvous_listens: arguments.secret_stdin,
         wait_deadline: STEP_PATIENCE,
         ..arguments.links.join_options()
     };
