@@ -21,6 +21,7 @@ pub(super) fn segments_sent_again() -> Option<u64> {
 }
 
 /// Reads the format of `/proc/net/snmp`: for each protocol a line of names and a line of numbers.
+#[cfg(any(target_os = "linux", test))]
 fn parse_segments_sent_again(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, numbers) = (lines.next()?, lines.next()?);
