@@ -14,9 +14,6 @@ const GATHER_LOCAL: Duration = Duration::from_secs(30);
 /// How long a person may take to start ranks on other machines.
 const GATHER_REMOTE: Duration = Duration::from_secs(600);
 
-/// The ranks of a group about which nothing was said.
-pub(crate) const DEFAULT_RANKS: usize = 2;
-
 /// Ranks that are on their way.
 pub(crate) struct Gathering {
     rendezvous: Rendezvous,

@@ -75,7 +75,7 @@ impl Command {
             Self::Serve(arguments) => arguments.layout.launchable(),
             Self::Perplexity(arguments) => arguments.layout.launchable(),
             Self::Bench(arguments) => arguments.launchable(),
-            Self::Link(arguments) => arguments.launchable(),
+            Self::Link(arguments) => arguments.group.launchable(),
             _ => return Ok(None),
         };
         launchable.ask_environment()

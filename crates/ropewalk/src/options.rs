@@ -57,6 +57,8 @@ pub(crate) struct LayoutOptions {
     pub(crate) remote: RemoteOptions,
 }
 
+/// The ranks of a group about which nothing was said.
+const DEFAULT_RANKS: usize = 2;
 /// Most tokens in one step unless said otherwise.
 const STEP_TOKENS: usize = 256;
 /// Where ranks of the same machine meet: any free port that only this machine reaches.
@@ -148,8 +150,31 @@ pub(crate) struct RemoteOptions {
     pub(crate) launch: Option<Launch>,
 }
 
+/// The ranks of a command that runs no model.
+#[derive(Args)]
+pub(crate) struct GroupOptions {
+    /// Ranks of the group [default: 2, or those that a launcher has started]
+    #[arg(long, value_name = "N", value_parser = parse_group_size)]
+    ranks: Option<usize>,
+    #[command(flatten)]
+    pub(crate) links: LinkOptions,
+    #[command(flatten)]
+    pub(crate) remote: RemoteOptions,
+}
+
+impl GroupOptions {
+    /// The number of ranks.
+    pub(crate) fn size(&self) -> usize {
+        self.ranks.unwrap_or(DEFAULT_RANKS)
+    }
+
+    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
+        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
+    }
+}
+
 /// A number of ranks that have links.
-pub(crate) fn parse_group_size(text: &str) -> Result<usize, String> {
+fn parse_group_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(ranks @ 2..=fabric::MAX_RANKS) => Ok(ranks),
         Ok(..2) => Err("must be at least 2: one rank has no links".to_owned()),

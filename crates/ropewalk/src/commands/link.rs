@@ -7,12 +7,11 @@ use fabric::{LinkMeasurement, ProbeOptions, Warning, diagnose};
 use serde::Serialize;
 
 use super::{print_json, print_now};
-use crate::group::{DEFAULT_RANKS, Gathering};
+use crate::group::Gathering;
 use crate::interrupt;
 use crate::job::RankJob;
-use crate::launched::Launchable;
 use crate::measure::{LinksJob, gather_reports};
-use crate::options::{LinkOptions, RemoteOptions, parse_group_size};
+use crate::options::GroupOptions;
 use crate::table;
 
 /// Measure all links of a group and say what is wrong with them
@@ -25,9 +24,6 @@ use crate::table;
   ropewalk link
   ropewalk link --ranks 4 --remote-ranks 3 --rendezvous 192.168.1.10:7000 --secret-file secret --json")]
 pub(crate) struct Arguments {
-    /// Ranks of the group [default: 2, or those that a launcher has started]
-    #[arg(long, value_name = "N", value_parser = parse_group_size)]
-    ranks: Option<usize>,
     /// About how long each measurement of a link may take, in milliseconds; fast links need less
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     budget: u64,
@@ -35,9 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    links: LinkOptions,
-    #[command(flatten)]
-    remote: RemoteOptions,
+    pub(crate) group: GroupOptions,
 }
 
 /// What `--json` prints.
@@ -48,17 +42,11 @@ struct Report {
     warnings: Vec<Warning>,
 }
 
-impl Arguments {
-    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
-        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
-    let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
+    let ranks = arguments.group.size();
     let options = ProbeOptions { budget: Duration::from_millis(arguments.budget) };
-    let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
+    let gathering = Gathering::start(ranks, &arguments.group.remote, &arguments.group.links)?;
     let reports: Vec<Vec<LinkMeasurement>> = gather_reports(gathering, &RankJob::Links(LinksJob { options }))?;
     let links: Vec<_> = reports.into_iter().flatten().collect();
     let warnings = diagnose(&links);

@@ -7,12 +7,11 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::commands::print_json;
-use crate::group::{DEFAULT_RANKS, Gathering, local_ranks};
+use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
-use crate::launched::Launchable;
 use crate::measure::{Collective, CollectivesJob, Dtype, Timing, gather_reports};
-use crate::options::{LinkOptions, RemoteOptions, parse_group_size};
+use crate::options::GroupOptions;
 use crate::table;
 
 /// The largest buffer that can be measured: 1 GiB.
@@ -28,9 +27,6 @@ const SIZE_MAX: usize = 1 << 30;
   ropewalk bench collectives --ranks 2 --transport tcp --sizes 1K,8K,64K,16M --json
   ropewalk bench collectives --collective all_gather,barrier --ranks 4")]
 pub(crate) struct Arguments {
-    /// Ranks of the group [default: 2, or those that a launcher has started]
-    #[arg(long, value_name = "N", value_parser = parse_group_size)]
-    ranks: Option<usize>,
     /// Bytes of the whole buffer, with K for 1024 and M for 1024 K
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = parse_size,
         default_value = "1K,8K,16K,64K,1M,16M")]
@@ -48,9 +44,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    links: LinkOptions,
-    #[command(flatten)]
-    remote: RemoteOptions,
+    pub(crate) group: GroupOptions,
 }
 
 /// One line of the result.
@@ -95,15 +89,9 @@ impl Row {
     }
 }
 
-impl Arguments {
-    pub(crate) fn launchable(&mut self) -> Launchable<'_> {
-        Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
-    }
-}
-
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::install()?;
-    let ranks = arguments.ranks.unwrap_or(DEFAULT_RANKS);
+    let ranks = arguments.group.size();
     let element = arguments.dtype.bytes();
     if let Some(size) = arguments.sizes.iter().find(|&size| size % element != 0) {
         bail!("--sizes: {size} bytes are no whole number of elements of {element} bytes");
@@ -122,9 +110,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         dtype: arguments.dtype,
         sizes: arguments.sizes.clone(),
         budget: Duration::from_secs_f64(arguments.seconds),
-        pin: local_ranks(ranks, &arguments.remote)? <= cores,
+        pin: local_ranks(ranks, &arguments.group.remote)? <= cores,
     });
-    let gathering = Gathering::start(ranks, &arguments.remote, &arguments.links)?;
+    let gathering = Gathering::start(ranks, &arguments.group.remote, &arguments.group.links)?;
     let reports: Vec<Vec<Timing>> = gather_reports(gathering, &job)?;
     let rows: Vec<Row> = reports
         .into_iter()

@@ -103,7 +103,7 @@ impl Spread {
 impl Arguments {
     pub(crate) fn launchable(&mut self) -> Launchable<'_> {
         match &mut self.other {
-            Some(Other::Collectives(arguments)) => arguments.launchable(),
+            Some(Other::Collectives(arguments)) => arguments.group.launchable(),
             None => self.layout.launchable(),
         }
     }
