@@ -10,9 +10,9 @@ use crate::message::HEADER_BYTES;
 use crate::plan::Combine;
 
 /// What is combined at a time: little enough to stay in the first cache together with what it is combined with, or
-/// enough to be worth a system call.
+/// enough to be worth a system call and not too much for the second cache.
 const PIECE_BYTES: usize = 8 << 10;
-const PIECE_BYTES_BY_CALL: usize = 256 << 10;
+const PIECE_BYTES_BY_CALL: usize = 128 << 10;
 
 /// Where pieces are received before they are combined.
 pub(crate) struct Pieces {

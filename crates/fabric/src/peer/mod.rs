@@ -15,7 +15,7 @@ use crate::message::{HEADER_BYTES, HEADER_BYTES_BEFORE_LENGTHS, Header, Tags, de
 /// The bytes that are moved in one direction of a link before the next one has its turn. What both ranks of a pair
 /// exchange at the same time so stays in their caches. Calls of the system should move more.
 const TURN_BYTES: usize = 64 << 10;
-const TURN_BYTES_BY_CALL: usize = 256 << 10;
+const TURN_BYTES_BY_CALL: usize = 512 << 10;
 
 /// A link to another rank.
 pub(crate) struct Peer {
@@ -201,6 +201,8 @@ impl Peer {
     pub(crate) fn push(&mut self, source: &[u8], layout: &Layout) -> Result<bool, FabricError> {
         self.still_there()?;
         let turn = self.turn_bytes();
+        // One call would otherwise take all that the system has room for.
+        let most = if self.is_moved_by_calls() { turn } else { usize::MAX };
         let message = &mut self.outgoing;
         let before = message.done;
         while message.is_open() && message.done - before < turn {
@@ -208,7 +210,8 @@ impl Peer {
             let position = message.position();
             let taken = match layout.as_range() {
                 Some(range) => {
-                    let body = &source[range.start + position..range.end];
+                    let begin = range.start + position;
+                    let body = &source[begin..range.end.min(begin.saturating_add(most))];
                     self.link.try_send(&[IoSlice::new(header), IoSlice::new(body)])
                 }
                 None => {

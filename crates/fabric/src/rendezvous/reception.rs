@@ -24,6 +24,8 @@ const VISITORS_MAX: usize = 4 * MAX_RANKS;
 const GLANCE: Duration = Duration::from_millis(2);
 /// Greeting takes little: a few frames and one map.
 const STACK_BYTES: usize = 256 << 10;
+/// The buffers of a connection in the system, each way, where they can be had.
+const BUFFER_BYTES: usize = 4 << 20;
 
 type Greet<T> = dyn Fn(TcpStream, Instant) -> Result<T, FabricError> + Send + Sync;
 
@@ -166,6 +168,10 @@ pub(crate) fn prepare(stream: &TcpStream) -> Result<(), FabricError> {
     let set = || -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
+        if system_allows_buffers() {
+            sockopt::set_socket_send_buffer_size(stream, BUFFER_BYTES)?;
+            sockopt::set_socket_recv_buffer_size(stream, BUFFER_BYTES)?;
+        }
         sockopt::set_socket_keepalive(stream, true)?;
         sockopt::set_tcp_keepidle(stream, Duration::from_secs(10))?;
         sockopt::set_tcp_keepintvl(stream, Duration::from_secs(5))?;
@@ -173,4 +179,11 @@ pub(crate) fn prepare(stream: &TcpStream) -> Result<(), FabricError> {
         Ok(())
     };
     set().map_err(|error| FabricError::io("cannot set up a connection", error))
+}
+
+/// Whether connections can have buffers of [`BUFFER_BYTES`]. What is set ends the system's own choice, which grows with
+/// need, so that less must not be set. Only Linux tells its limits in this way; elsewhere the system chooses.
+fn system_allows_buffers() -> bool {
+    let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<usize>().ok();
+    ["wmem_max", "rmem_max"].into_iter().all(|name| limit(name).is_some_and(|limit| limit >= BUFFER_BYTES))
 }

@@ -177,9 +177,9 @@ impl Scenario {
 /// Runs as many scenarios as asked for, all of which must end well.
 fn check(transport: Transport) {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
-    // Hosts of their own have no RDMA ports.
-    let cuts = if transport == Transport::Rdma { Err("over RDMA".to_owned()) } else { Switch::build(HOSTS) };
-    let switch = cuts.inspect_err(|why| eprintln!("\nSKIPPED: cutting ranks off: {why}\n")).ok();
+    let switch = Switch::build(HOSTS, transport == Transport::Rdma)
+        .inspect_err(|why| eprintln!("\nSKIPPED: cutting ranks off: {why}\n"))
+        .ok();
     let seeds = match number("ROPEWALK_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..number("ROPEWALK_CHAOS_RUNS").unwrap_or(RUNS),

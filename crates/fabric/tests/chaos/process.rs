@@ -8,6 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::PATIENCE;
 use crate::rank::{MARK, Orders};
+use crate::switch::Switch;
 
 /// It does not outlive a failing test.
 pub(crate) struct Process {
@@ -23,6 +24,7 @@ impl Process {
             Some(host) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", &host]).arg(binary);
+                command.env("ROPEWALK_RDMA_DEVICES", Switch::device(orders.rank));
                 command
             }
             None => Command::new(binary),

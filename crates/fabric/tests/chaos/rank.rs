@@ -88,6 +88,8 @@ pub(crate) fn run(orders: &Orders) {
         Err(error) => return say(&error.to_string()),
     };
     let size = fabric.size();
+    let mut others = (0..size).filter(|&rank| rank != orders.rank);
+    assert!(others.all(|rank| fabric.transport(rank) == Some(orders.transport)));
     let mut random = Random::new(orders.seed);
     let barrier = fabric.barrier(&everyone(&fabric));
     say("under way");

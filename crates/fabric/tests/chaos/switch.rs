@@ -13,17 +13,21 @@ pub(crate) struct Switch {
     hosts: usize,
     /// A running `ip` that takes commands for the switch, so that a port goes down at once.
     commands: Mutex<Child>,
+    /// The same for the switch between RDMA ports, where there is one.
+    rdma_commands: Option<Mutex<Child>>,
 }
 
 impl Switch {
-    /// Builds `hosts` hosts, or says why it cannot.
-    pub(crate) fn build(hosts: usize) -> Result<Self, String> {
+    /// Builds `hosts` hosts, or says why it cannot. With `rdma`, each host also has the RDMA device that
+    /// [`Switch::device`] names, whose cable leads to a port of the system's own, `s1` and so on; see
+    /// `scripts/check-rdma`. RDMA ports of software cannot be within namespaces.
+    pub(crate) fn build(hosts: usize, rdma: bool) -> Result<Self, String> {
         static SWITCHES: AtomicUsize = AtomicUsize::new(0);
         let name = format!("rwc{}x{}", std::process::id(), SWITCHES.fetch_add(1, Ordering::Relaxed));
         ip(&["netns", "add", &name])?;
-        let commands = Command::new("ip").args(["-n", &name, "-batch", "-"]).stdin(Stdio::piped()).spawn();
-        let commands = Mutex::new(commands.map_err(|error| error.to_string())?);
-        let switch = Self { name, hosts, commands };
+        let commands = interpreter(&["-n", &name])?;
+        let rdma_commands = if rdma { Some(interpreter(&[])?) } else { None };
+        let switch = Self { name, hosts, commands, rdma_commands };
         switch.join_hosts()?;
         Ok(switch)
     }
@@ -49,6 +53,11 @@ impl Switch {
         format!("{}h{host}", self.name)
     }
 
+    /// The name of a host's RDMA device, whose address is that of the host.
+    pub(crate) fn device(host: usize) -> String {
+        format!("rdma_h{}", host + 1)
+    }
+
     /// Where the switch itself is found by all hosts.
     pub(crate) fn address(&self) -> &str {
         "10.78.0.100"
@@ -67,17 +76,24 @@ impl Switch {
 
     /// Takes the port of a host down or up.
     pub(crate) fn set_port(&self, host: usize, up: bool) {
-        let mut commands = self.commands.lock().unwrap();
         let state = if up { "up" } else { "down" };
-        writeln!(commands.stdin.as_mut().unwrap(), "link set {} {state}", port(host)).unwrap();
+        let tell = |commands: &Mutex<Child>, port: String| {
+            writeln!(commands.lock().unwrap().stdin.as_mut().unwrap(), "link set {port} {state}").unwrap();
+        };
+        if let Some(commands) = &self.rdma_commands {
+            tell(commands, format!("s{}", host + 1));
+        }
+        tell(&self.commands, port(host));
     }
 }
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let commands = self.commands.get_mut().unwrap();
-        let _ = commands.kill();
-        let _ = commands.wait();
+        for commands in std::iter::once(&mut self.commands).chain(&mut self.rdma_commands) {
+            let commands = commands.get_mut().unwrap();
+            let _ = commands.kill();
+            let _ = commands.wait();
+        }
         for host in 0..self.hosts {
             // What was never built cannot be taken down.
             let _ = ip(&["netns", "del", &self.host(host)]);
@@ -88,6 +104,12 @@ impl Drop for Switch {
 
 fn port(host: usize) -> String {
     format!("port{host}")
+}
+
+/// Starts an `ip` that takes commands.
+fn interpreter(arguments: &[&str]) -> Result<Mutex<Child>, String> {
+    let child = Command::new("ip").args(arguments).args(["-batch", "-"]).stdin(Stdio::piped()).spawn();
+    child.map(Mutex::new).map_err(|error| error.to_string())
 }
 
 /// Runs `ip`, or says what is wrong with it.

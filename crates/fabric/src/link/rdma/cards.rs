@@ -35,11 +35,15 @@ pub(crate) struct LocalCard {
 
 /// The ports of this machine that carry data and have an IPv4 address, by address; and what is wrong with others.
 ///
+/// `ROPEWALK_RDMA_DEVICES`, names with commas between them, leaves only the devices with these names.
+///
 /// # Errors
 /// Without any device; see [`Error::is_absence`].
 pub(crate) fn local_cards() -> Result<(Vec<LocalCard>, Vec<Error>), Error> {
     let (mut cards, mut problems) = (Vec::new(), Vec::new());
-    for device in Device::all()?.into_iter().take(CARDS_MAX) {
+    let only = std::env::var("ROPEWALK_RDMA_DEVICES").unwrap_or_default();
+    let devices = Device::all()?.into_iter().filter(|device| is_named(&only, device.name()));
+    for device in devices.take(CARDS_MAX) {
         match local_card(device) {
             Ok(card) => cards.push(card),
             Err(problem) => problems.push(problem),
@@ -48,6 +52,11 @@ pub(crate) fn local_cards() -> Result<(Vec<LocalCard>, Vec<Error>), Error> {
     // Names change from start to start, and the order of devices with them.
     cards.sort_by_key(|card| card.card.address);
     Ok((cards, problems))
+}
+
+/// Whether a list, if there is one, has this name.
+fn is_named(list: &str, name: &str) -> bool {
+    list.is_empty() || list.split(',').any(|it| it.trim() == name)
 }
 
 /// Whether this machine has a device at all.
@@ -188,6 +197,12 @@ mod tests {
             sorted.sort_unstable();
             prop_assert_eq!(sorted, turned);
         }
+    }
+
+    #[test]
+    fn a_list_leaves_only_the_devices_that_it_names() {
+        assert!(is_named("", "rdma_en5") && is_named("rdma_en2, rdma_en5", "rdma_en5"));
+        assert!(!is_named("rdma_en2,rdma_en55", "rdma_en5"));
     }
 
     #[test]
