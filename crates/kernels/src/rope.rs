@@ -9,7 +9,7 @@ pub enum RopeLayout {
     Halves,
 }
 
-/// The angles by which the heads of some consecutive positions are rotated.
+/// The angles by which the heads of some tokens are rotated.
 pub struct RopeAngles {
     inverse_frequencies: Vec<f32>,
     magnitude: f32,
@@ -26,20 +26,24 @@ impl RopeAngles {
         RopeAngles { inverse_frequencies, magnitude, turns, tokens: 0 }
     }
 
-    /// Computes the angles of positions `first_position` to `first_position + tokens - 1`.
+    /// Computes the angles of some tokens, given the position of each.
     ///
     /// # Panics
-    /// When `tokens` is more than the `max_tokens` of [`RopeAngles::new`].
-    pub fn prepare(&mut self, first_position: usize, tokens: usize) {
+    /// When there are more positions than the `max_tokens` of [`RopeAngles::new`].
+    pub fn prepare(&mut self, positions: impl IntoIterator<Item = usize>) {
         let frequencies = self.inverse_frequencies.len();
-        assert!(tokens * frequencies <= self.turns.len(), "no room for the angles of {tokens} tokens");
-        self.tokens = tokens;
-        for (i, turn) in self.turns[..tokens * frequencies].iter_mut().enumerate() {
-            // The angle is rounded to single precision, as the models were trained; its sine and cosine are taken in double
-            // precision so that they come out the same with every mathematics library.
-            let position = (first_position + i / frequencies) as f32;
-            let (sine, cosine) = f64::from(position * self.inverse_frequencies[i % frequencies]).sin_cos();
-            *turn = [cosine as f32 * self.magnitude, sine as f32 * self.magnitude];
+        self.tokens = 0;
+        for position in positions {
+            let first = self.tokens * frequencies;
+            self.tokens += 1;
+            assert!(first + frequencies <= self.turns.len(), "no room for the angles of {} tokens", self.tokens);
+            let turns = &mut self.turns[first..first + frequencies];
+            for (turn, frequency) in turns.iter_mut().zip(&self.inverse_frequencies) {
+                // The angle is rounded to single precision, as the models were trained; its sine and cosine are taken in
+                // double precision so that they come out the same with every mathematics library.
+                let (sine, cosine) = f64::from(position as f32 * frequency).sin_cos();
+                *turn = [cosine as f32 * self.magnitude, sine as f32 * self.magnitude];
+            }
         }
     }
 
@@ -94,7 +98,7 @@ mod tests {
     fn quarter_turns() {
         let quarter = std::f32::consts::FRAC_PI_2;
         let mut angles = RopeAngles::new(vec![quarter, 0.0], 1.0, 2);
-        angles.prepare(1, 2);
+        angles.prepare([1, 2]);
         let head = [1.0, 2.0, 3.0, 4.0, 5.0];
         let close = |found: &[f32], expected: &[f32]| {
             for (found, expected) in found.iter().zip(expected) {

@@ -17,5 +17,5 @@ pub use chat::{ChatInput, ChatTemplate};
 pub use error::ModelError;
 pub use gguf::{Gguf, Metadata, Tensor, TensorInfo};
 pub use placement::Placement;
-pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions};
+pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions, Stretch};
 pub use tokenizer::{EncodeOptions, Tokenizer, Utf8Stream};

@@ -48,12 +48,25 @@ impl Exchange for Alone {
 pub struct ShardOptions {
     /// Threads that compute.
     pub threads: usize,
-    /// Positions that the KV cache holds.
+    /// Sequences that the KV cache holds side by side, each in a slot of its own. A slot that is never used costs no memory.
+    pub slots: usize,
+    /// Positions that a slot holds.
     pub context: usize,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Type of the KV cache's elements.
     pub kv_type: KvType,
+}
+
+/// Consecutive tokens of one sequence, as a part of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Where the KV cache holds the sequence.
+    pub slot: usize,
+    /// Position of the first of the tokens within the sequence.
+    pub first_position: usize,
+    /// How many tokens there are.
+    pub tokens: usize,
 }
 
 /// One rank's layers, and the embedding or the head where its stage is the first or the last.
@@ -78,6 +91,8 @@ struct Head {
     norm: Vec<f32>,
     /// This rank's slice of the vocabulary.
     weights: Matrix,
+    /// The hidden state of the tokens whose logits are wanted, and the same after the norm.
+    picked: Vec<f32>,
     normed: Vec<f32>,
     activations: Activations,
 }
@@ -93,9 +108,8 @@ impl Shard {
         placement: &Placement,
         options: ShardOptions,
     ) -> Result<Self, ModelError> {
-        let cache = (options.kv_type, options.context);
         let layers = placement.layers.clone().map(|index| {
-            let attention = AttentionBlock::load(file, blueprint, placement, index, cache)?;
+            let attention = AttentionBlock::load(file, blueprint, placement, index, &options)?;
             Ok((attention, FeedForwardBlock::load(file, blueprint, placement, index)?))
         });
         let layers = layers.collect::<Result<Vec<_>, ModelError>>()?;
@@ -139,24 +153,24 @@ impl Shard {
         &mut self.hidden[..tokens * self.width]
     }
 
-    /// Runs this rank's layers over the hidden state of `tokens` tokens at `first_position` and the positions after.
+    /// Runs this rank's layers over the hidden state of the tokens of all `stretches`, which stand one after the other.
     ///
     /// # Errors
     /// When the exchange with other ranks fails.
-    pub fn run_layers(
-        &mut self,
-        first_position: usize,
-        tokens: usize,
-        exchange: &mut dyn Exchange,
-    ) -> Result<(), ModelError> {
-        self.angles.iter_mut().for_each(|angles| angles.prepare(first_position, tokens));
+    ///
+    /// # Panics
+    /// When a slot, its positions or all tokens together are beyond what the options said.
+    pub fn run_layers(&mut self, stretches: &[Stretch], exchange: &mut dyn Exchange) -> Result<(), ModelError> {
+        let positions = |stretch: &Stretch| stretch.first_position..stretch.first_position + stretch.tokens;
+        self.angles.iter_mut().for_each(|angles| angles.prepare(stretches.iter().flat_map(positions)));
+        let tokens = stretches.iter().map(|stretch| stretch.tokens).sum();
         let hidden = &mut self.hidden[..tokens * self.width];
         let mut step = Step {
             pool: &self.pool,
             exchange,
             scratch: &mut self.scratch,
             angles: &self.angles,
-            first_position,
+            stretches,
             tokens,
             epsilon: self.epsilon,
         };
@@ -168,13 +182,16 @@ impl Shard {
     }
 
     /// Computes this rank's slice of the logits for the tokens `rows` of the step, at most [`LOGIT_ROWS`]: element
-    /// `token * stride + index` of `out` is the logit of the slice's `index`-th vocabulary entry. Only on the last
-    /// stage; elsewhere it does nothing.
-    pub fn logits(&mut self, rows: Range<usize>, out: &mut [f32], stride: usize) {
+    /// `i * stride + index` of `out` is the logit of the slice's `index`-th vocabulary entry for the token `rows[i]`. Only
+    /// on the last stage; elsewhere it does nothing.
+    pub fn logits(&mut self, rows: &[usize], out: &mut [f32], stride: usize) {
         let Some(head) = &mut self.head else { return };
-        let hidden = &self.hidden[rows.start * self.width..rows.end * self.width];
-        let normed = &mut head.normed[..hidden.len()];
-        rms_norm(&self.pool, hidden, self.width, &head.norm, self.epsilon, normed);
+        let picked = &mut head.picked[..rows.len() * self.width];
+        for (row, to) in rows.iter().zip(picked.chunks_exact_mut(self.width)) {
+            to.copy_from_slice(&self.hidden[row * self.width..(row + 1) * self.width]);
+        }
+        let normed = &mut head.normed[..picked.len()];
+        rms_norm(&self.pool, picked, self.width, &head.norm, self.epsilon, normed);
         head.activations.load(&self.pool, normed, self.width);
         multiply(&self.pool, &head.activations, &mut [Product { weights: &head.weights, bias: None, out, stride }]);
     }
@@ -201,6 +218,7 @@ impl Head {
         Ok(Self {
             norm: file.vector_of("output_norm.weight", blueprint.hidden)?,
             weights: file.matrix(name, blueprint.vocabulary, blueprint.hidden)?.select_rows(parts.own()),
+            picked: vec![0.0; LOGIT_ROWS * blueprint.hidden],
             normed: vec![0.0; LOGIT_ROWS * blueprint.hidden],
             activations: Activations::new(LOGIT_ROWS, blueprint.hidden),
         })

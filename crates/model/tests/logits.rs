@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use kernels::KvType;
-use model::{Alone, Blueprint, Exchange, Gguf, LOGIT_ROWS, Placement, Shard, ShardOptions};
+use model::{Alone, Blueprint, Gguf, LOGIT_ROWS, Placement, Shard, ShardOptions, Stretch};
 use serde_json::Value;
 
 fn golden(name: &str) -> PathBuf {
@@ -26,7 +26,7 @@ impl Whole {
         let file = Gguf::open(&golden(name)).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let placement = Placement::whole(blueprint.layers.len());
-        let options = ShardOptions { threads, context: 256, step_tokens, kv_type: KvType::F32 };
+        let options = ShardOptions { threads, slots: 3, context: 256, step_tokens, kv_type: KvType::F32 };
         let shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
         Self { shard, vocabulary: blueprint.vocabulary }
     }
@@ -35,14 +35,22 @@ impl Whole {
     fn logits(&mut self, tokens: &[u32], chunk: usize) -> Vec<f32> {
         let mut all = Vec::new();
         for (index, tokens) in tokens.chunks(chunk).enumerate() {
-            self.shard.embed(tokens);
-            self.shard.run_layers(index * chunk, tokens.len(), &mut Alone as &mut dyn Exchange).unwrap();
-            for start in (0..tokens.len()).step_by(LOGIT_ROWS) {
-                let rows = start..(start + LOGIT_ROWS).min(tokens.len());
-                let mut logits = vec![0.0; rows.len() * self.vocabulary];
-                self.shard.logits(rows, &mut logits, self.vocabulary);
-                all.extend(logits);
-            }
+            let stretch = Stretch { slot: 1, first_position: index * chunk, tokens: tokens.len() };
+            all.extend(self.step(&[stretch], tokens));
+        }
+        all
+    }
+
+    /// The logits of all tokens of one step.
+    fn step(&mut self, stretches: &[Stretch], tokens: &[u32]) -> Vec<f32> {
+        self.shard.embed(tokens);
+        self.shard.run_layers(stretches, &mut Alone).unwrap();
+        let mut all = Vec::new();
+        let rows: Vec<usize> = (0..tokens.len()).collect();
+        for rows in rows.chunks(LOGIT_ROWS) {
+            let mut logits = vec![0.0; rows.len() * self.vocabulary];
+            self.shard.logits(rows, &mut logits, self.vocabulary);
+            all.extend(logits);
         }
         all
     }
@@ -85,10 +93,7 @@ fn check_greedy(name: &str) {
         assert_eq!(best, next, "{name}: token {} of the continuation", tokens.len());
         let position = tokens.len();
         tokens.push(best);
-        model.shard.embed(&[best]);
-        model.shard.run_layers(position, 1, &mut Alone).unwrap();
-        logits = vec![0.0; model.vocabulary];
-        model.shard.logits(0..1, &mut logits, model.vocabulary);
+        logits = model.step(&[Stretch { slot: 1, first_position: position, tokens: 1 }], &[best]);
     }
 }
 
@@ -119,6 +124,38 @@ fn chunks_and_threads_change_no_bit() {
         let whole = Whole::open(name, 1, 128).logits(&tokens, 128);
         for (threads, chunk) in [(2, 128), (1, 1), (2, 7), (3, 64)] {
             assert!(Whole::open(name, threads, 128).logits(&tokens, chunk) == whole, "{name} {threads} {chunk}");
+        }
+    }
+}
+
+/// Sequences that share their steps get the bits that each gets alone, whatever part of the step is theirs.
+#[test]
+fn sequences_in_one_step_change_no_bit() {
+    let sequence = |slot: u32| -> Vec<u32> { (0..40 + slot).map(|token| (token * 37 + slot * 11) % 288).collect() };
+    let sequences: Vec<Vec<u32>> = (0..3).map(sequence).collect();
+    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf"] {
+        let alone: Vec<_> = sequences.iter().map(|tokens| Whole::open(name, 1, 128).logits(tokens, 128)).collect();
+        for threads in [1, 2] {
+            let mut model = Whole::open(name, threads, 128);
+            let mut found = vec![Vec::new(); 3];
+            let mut done = [0; 3];
+            // Lengths of stretches by slot; the order of slots turns with each step.
+            for (turn, lengths) in [[17, 1, 5], [1, 1, 0], [20, 9, 1], [0, 1, 30], [2, 29, 6]].into_iter().enumerate() {
+                let slots: Vec<usize> =
+                    (0..3).map(|place| (place + turn) % 3).filter(|&slot| lengths[slot] > 0).collect();
+                let stretch = |&slot: &usize| Stretch { slot, first_position: done[slot], tokens: lengths[slot] };
+                let stretches: Vec<_> = slots.iter().map(stretch).collect();
+                let tokens = |stretch: &Stretch| &sequences[stretch.slot][stretch.first_position..][..stretch.tokens];
+                let tokens: Vec<u32> = stretches.iter().flat_map(tokens).copied().collect();
+                let logits = model.step(&stretches, &tokens);
+                let mut rows = logits.chunks_exact(model.vocabulary);
+                for stretch in stretches {
+                    rows.by_ref().take(stretch.tokens).for_each(|row| found[stretch.slot].extend_from_slice(row));
+                    done[stretch.slot] += stretch.tokens;
+                }
+            }
+            assert_eq!(done, [40, 41, 42]);
+            assert!(found == alone, "{name} with {threads} threads");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use fabric::{Fabric, FabricError, Team};
 use kernels::KvType;
-use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions};
+use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
 
 use crate::memory::peak_resident_bytes;
 use crate::ranks::plan::{self, Plan, Signal, StepPlan, Wanted};
@@ -89,6 +89,7 @@ impl Member {
         let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
         let options = ShardOptions {
             threads: job.threads,
+            slots: 1,
             context: job.context,
             step_tokens: job.step_tokens,
             kv_type: if job.kv_f32 { KvType::F32 } else { KvType::F16 },
@@ -184,7 +185,8 @@ impl Member {
         let count = rows.len();
         for (place, slice) in self.vocabulary.iter().enumerate() {
             if last_stage.start + place == self.fabric.rank() {
-                self.shard.logits(rows.clone(), &mut self.logits[slice.start..], size);
+                let rows: Vec<usize> = rows.clone().collect();
+                self.shard.logits(&rows, &mut self.logits[slice.start..], size);
             }
         }
         for (place, slice) in self.vocabulary.iter().enumerate() {
@@ -232,7 +234,7 @@ impl Member {
             self.fabric.recv(rank - layout.tensor, bytemuck::cast_slice_mut(hidden))?;
         }
         let mut exchange = StageExchange { fabric: &mut self.fabric, stage: &self.stage };
-        self.shard.run_layers(first_position, tokens, &mut exchange)?;
+        self.shard.run_layers(&[Stretch { slot: 0, first_position, tokens }], &mut exchange)?;
         if stage + 1 < layout.pipeline {
             let hidden = self.shard.hidden(tokens);
             self.fabric.send(rank + layout.tensor, bytemuck::cast_slice(hidden))?;
@@ -248,7 +250,8 @@ impl Member {
         let width = self.vocabulary[self.stage.index()].len();
         for start in rows.clone().step_by(LOGIT_ROWS) {
             let block = start..(start + LOGIT_ROWS).min(rows.end);
-            self.shard.logits(block.clone(), &mut self.logits, width);
+            let rows: Vec<usize> = block.clone().collect();
+            self.shard.logits(&rows, &mut self.logits, width);
             for row in 0..block.len() {
                 let slice = &self.logits[row * width..(row + 1) * width];
                 self.fabric.send(0, bytemuck::cast_slice(slice))?;
@@ -279,10 +282,10 @@ impl Member {
     fn touch(&mut self) {
         self.shard.embed(&[0]);
         // Without an exchange the result is nonsense, but all weights were read, and the next step overwrites it.
-        let _ = self.shard.run_layers(0, 1, &mut model::Alone);
+        let _ = self.shard.run_layers(&[Stretch { slot: 0, first_position: 0, tokens: 1 }], &mut model::Alone);
         let width = self.vocabulary[self.stage.index()].len();
         if !self.logits.is_empty() {
-            self.shard.logits(0..1, &mut self.logits, width);
+            self.shard.logits(&[0], &mut self.logits, width);
         }
     }
 }

@@ -5,15 +5,13 @@
 
 use std::ops::Range;
 
-use kernels::{
-    KvCache, KvType, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place,
-};
+use kernels::{KvCache, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place};
 
 use super::{SplitMatrix, Step, gather, place_columns, post_norm, select, select_bias};
 use crate::arch::{Attention, Blueprint, Layer};
 use crate::placement::{Parts, Placement};
 use crate::split::kv_heads_for;
-use crate::{Gguf, ModelError};
+use crate::{Gguf, ModelError, ShardOptions};
 
 /// One layer's attention, as far as this rank holds it.
 pub(crate) struct AttentionBlock {
@@ -35,7 +33,8 @@ pub(crate) struct AttentionBlock {
     key_norm: Option<Vec<f32>>,
     output: SplitMatrix,
     post_norm: Option<Vec<f32>>,
-    cache: KvCache,
+    /// One for each slot.
+    caches: Vec<KvCache>,
 }
 
 /// Rows of a matrix that only this rank needs.
@@ -63,7 +62,7 @@ impl AttentionBlock {
         blueprint: &Blueprint,
         placement: &Placement,
         index: usize,
-        (kv_type, context): (KvType, usize),
+        options: &ShardOptions,
     ) -> Result<Self, ModelError> {
         let Layer { attention, post_norms, .. } = &blueprint.layers[index];
         let (hidden, head_dim) = (blueprint.hidden, attention.head_dim);
@@ -80,6 +79,7 @@ impl AttentionBlock {
         let head_norm =
             |tensor: &str| attention.query_key_norm.then(|| file.vector_of(&name(tensor), head_dim)).transpose();
         let all_elements = attention.heads * head_dim;
+        let cache = || KvCache::new(options.kv_type, options.context, kv_heads.len(), head_dim);
         Ok(Self {
             kv_head_of: heads.clone().map(|head| head / group - kv_heads.start).collect(),
             elements: parts.scaled(head_dim),
@@ -91,7 +91,7 @@ impl AttentionBlock {
             key_norm: head_norm("attn_k_norm.weight")?,
             output: SplitMatrix::load(file, &name("attn_output"), all_elements, placement.rows(hidden))?,
             post_norm: post_norms.then(|| file.vector_of(&name("post_attention_norm.weight"), hidden)).transpose()?,
-            cache: KvCache::new(kv_type, context, kv_heads.len(), head_dim),
+            caches: (0..options.slots).map(|_| cache()).collect(),
             rope_layout: blueprint.ropes[attention.rope].layout,
             attention: attention.clone(),
             heads,
@@ -146,7 +146,6 @@ impl AttentionBlock {
         let angles = &step.angles[self.attention.rope];
         angles.rotate(self.rope_layout, queries, self.heads.len(), head_dim);
         angles.rotate(self.rope_layout, keys, self.kv_heads.len(), head_dim);
-        self.cache.store(step.first_position, keys, values);
         let shape = kernels::Attention {
             query_heads: self.heads.len(),
             head_dim,
@@ -155,7 +154,17 @@ impl AttentionBlock {
             kv_head_of: &self.kv_head_of,
         };
         let attended = &mut scratch.attended[..queries.len()];
-        attend(pool, &shape, &self.cache, queries, step.first_position, attended, &mut scratch.attention);
+        let (query_width, kv_width) = (self.heads.len() * head_dim, self.kv_heads.len() * head_dim);
+        let mut first = 0;
+        for stretch in step.stretches {
+            let rows = first..first + stretch.tokens;
+            let of = |width: usize| rows.start * width..rows.end * width;
+            let (cache, position) = (&mut self.caches[stretch.slot], stretch.first_position);
+            cache.store(position, &keys[of(kv_width)], &values[of(kv_width)]);
+            let (queries, attended) = (&queries[of(query_width)], &mut attended[of(query_width)]);
+            attend(pool, &shape, cache, queries, position, attended, &mut scratch.attention);
+            first = rows.end;
+        }
         place_columns(attended, self.elements.own(), &mut scratch.heads, self.elements.total());
     }
 }

@@ -13,7 +13,7 @@ pub(crate) use self::attention::AttentionBlock;
 pub(crate) use self::feed_forward::FeedForwardBlock;
 pub(crate) use self::scratch::Scratch;
 use crate::placement::Parts;
-use crate::{Exchange, Gguf, ModelError};
+use crate::{Exchange, Gguf, ModelError, Stretch};
 
 /// What all blocks share during one step.
 pub(crate) struct Step<'a> {
@@ -22,9 +22,9 @@ pub(crate) struct Step<'a> {
     pub(crate) scratch: &'a mut Scratch,
     /// One table per rope of the blueprint, prepared for this step's positions.
     pub(crate) angles: &'a [RopeAngles],
-    /// Position of the first token of the step.
-    pub(crate) first_position: usize,
-    /// Tokens in the step.
+    /// The sequences whose tokens the step takes, in the order of its rows.
+    pub(crate) stretches: &'a [Stretch],
+    /// Tokens in the step: those of all stretches together.
     pub(crate) tokens: usize,
     /// Added to the mean square in norms.
     pub(crate) epsilon: f32,
