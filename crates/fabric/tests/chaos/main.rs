@@ -32,7 +32,7 @@ const DEADLINE_DISTURBED: (Duration, Duration) = (Duration::from_secs(2), Durati
 const DEADLINE_EMULATED: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
 /// The share of [`rank::rest_of`] after an error that a rank may use as processor time.
 const BUSY_SHARE: u32 = 10;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const RUNS: u64 = 4;
 const HOSTS: usize = 4;
 
