@@ -8,6 +8,8 @@
 //! the instructions is compiled to them.
 
 pub(crate) mod math;
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+mod neon;
 mod portable;
 #[cfg(test)]
 mod tests;
@@ -98,7 +100,7 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn look_up(self, codes: Self::Codes, table: &[i8; 16]) -> Self::Codes;
     /// Signed bytes: the values times `factor`, rounded to whole numbers with ties to even, which must lie within a byte.
     fn quantize(self, values: [Self::Floats; 4], factor: Self::Floats) -> Self::Codes;
-    /// Lane `i`: the sum of products of bytes `4 i` to `4 i + 3`, `a` being unsigned and at most 128, `b` signed and at
+    /// Lane `i`: the sum of products of bytes `4 i` to `4 i + 3`, `a` being unsigned and at most 127, `b` signed and at
     /// least -127.
     fn dot_unsigned(self, a: Self::Codes, b: Self::Codes) -> Self::Integers;
     /// The same with `a` signed.
@@ -122,6 +124,14 @@ pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
     }
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = x86::X86::<false>::detect() {
+        return simd.run(task);
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    if let Some(simd) = neon::Neon::<true>::detect() {
+        return simd.run(task);
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    if let Some(simd) = neon::Neon::<false>::detect() {
         return simd.run(task);
     }
     run_portable(task)

@@ -95,7 +95,11 @@ proptest! {
         prop_assert_eq!(&expected, &found);
         #[cfg(target_arch = "x86_64")]
         if let Some(simd) = x86::X86::<false>::detect() {
-            prop_assert_eq!(expected, simd.run(Everything { floats: &floats, codes: &codes, shift }));
+            prop_assert_eq!(&expected, &simd.run(Everything { floats: &floats, codes: &codes, shift }));
+        }
+        #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+        if let Some(simd) = neon::Neon::<false>::detect() {
+            prop_assert_eq!(&expected, &simd.run(Everything { floats: &floats, codes: &codes, shift }));
         }
     }
 }
@@ -138,7 +142,7 @@ impl Task for Extremes {
         [
             simd.dot_signed(code(-128), code(-127)),
             simd.dot_signed(code(127), code(-127)),
-            simd.dot_unsigned(code(-128), code(127)),
+            simd.dot_unsigned(code(127), code(-127)),
         ]
         .map(|integers| simd.sum(simd.to_floats(integers)))
     }
@@ -146,7 +150,7 @@ impl Task for Extremes {
 
 #[test]
 fn extreme_products_are_exact() {
-    let expected = [32.0 * 128.0 * 127.0, -32.0 * 127.0 * 127.0, 32.0 * 128.0 * 127.0];
+    let expected = [32.0 * 128.0 * 127.0, -32.0 * 127.0 * 127.0, -32.0 * 127.0 * 127.0];
     assert_eq!(dispatch(Extremes), expected);
     assert_eq!(run_portable(Extremes), expected);
 }
