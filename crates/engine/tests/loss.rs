@@ -10,6 +10,7 @@ use common::{Group, tiny};
 use engine::ranks::{Front, Job, Layout, StartError, model_bytes, run_rank};
 use engine::{Event, Request, SubmitError};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
+use kernels::KvType;
 use model::Gguf;
 
 /// Two ranks of which the second joins and loads nothing: what it does instead is the caller's choice.
@@ -25,7 +26,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         step_tokens: 16,
         crowded: true,
         end_tokens: Vec::new(),
-        kv_f32: false,
+        kv_type: KvType::F16,
     };
     let secret = Secret::random().unwrap();
     let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, 2, RendezvousOptions::default()).unwrap();

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use engine::Sampling;
 use fabric::launch::Launch;
 use fabric::{JoinOptions, Network, Transport};
+use kernels::KvType;
 
 use crate::launched::Launchable;
 
@@ -225,13 +226,26 @@ impl TransportOption {
 }
 
 /// Type of the KV cache's elements.
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Default, ValueEnum)]
 pub(crate) enum CacheType {
     /// 16-bit floats
     #[default]
     F16,
     /// 32-bit floats
     F32,
+    /// 8-bit integers in blocks of 32 with a scale: half the memory of f16
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl CacheType {
+    pub(crate) fn kv_type(self) -> KvType {
+        match self {
+            Self::F16 => KvType::F16,
+            Self::F32 => KvType::F32,
+            Self::Q8_0 => KvType::Q8_0,
+        }
+    }
 }
 
 /// How tokens are drawn.

@@ -13,7 +13,7 @@ use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
 use crate::models;
-use crate::options::{CacheType, LayoutOptions, ModelOptions};
+use crate::options::{LayoutOptions, ModelOptions};
 use crate::ranks::Children;
 
 /// How long shards may take to load.
@@ -66,7 +66,7 @@ impl Session {
             step_tokens: options.ubatch_size.min(context),
             crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
-            kv_f32: options.cache_type == CacheType::F32,
+            kv_type: options.cache_type.kv_type(),
         };
         let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
         let (front, _) = Front::start(controls, LOAD)?;

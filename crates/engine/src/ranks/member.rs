@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::time::Instant;
 
 use fabric::{Fabric, FabricError, Team};
-use kernels::KvType;
 use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
 
 use crate::memory::peak_resident_bytes;
@@ -92,7 +91,7 @@ impl Member {
             slots: 1,
             context: job.context,
             step_tokens: job.step_tokens,
-            kv_type: if job.kv_f32 { KvType::F32 } else { KvType::F16 },
+            kv_type: job.kv_type,
         };
         let shard = Shard::load(file, &blueprint, &placement, options)?;
         let vocabulary = placement.vocabulary(&blueprint);

@@ -1,5 +1,6 @@
 //! Messages between the command that starts a group (the front) and its ranks, as JSON over the control channel.
 
+use kernels::KvType;
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::layout::Layout;
@@ -27,8 +28,8 @@ pub struct Job {
     pub crowded: bool,
     /// Tokens that end a generation.
     pub end_tokens: Vec<u32>,
-    /// Whether the KV cache holds 32-bit floats rather than 16-bit ones.
-    pub kv_f32: bool,
+    /// How the KV cache stores its values.
+    pub kv_type: KvType,
 }
 
 /// From the front to a rank.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use engine::ranks::{Front, Job, Layout, RankError, model_bytes, run_rank};
 use engine::{Engine, Event, Limits, ModelInfo, Request, TokenInfo};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
+use kernels::KvType;
 use model::{Gguf, Tokenizer};
 
 pub(crate) fn tiny(name: &str) -> PathBuf {
@@ -47,7 +48,7 @@ impl Group {
             step_tokens: 32,
             crowded: true,
             end_tokens: vec![0, 2],
-            kv_f32: false,
+            kv_type: KvType::F16,
         };
         let secret = Secret::random().unwrap();
         let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, size, RendezvousOptions::default()).unwrap();

@@ -5,6 +5,8 @@ use proptest::sample::select;
 
 use super::*;
 use crate::KvType;
+use crate::kv_cache::Part;
+use crate::simd::Portable;
 
 #[test]
 fn sees_only_the_window() {
@@ -44,15 +46,22 @@ impl std::fmt::Debug for Case {
 impl Case {
     fn new(kind: KvType, kv_head_of: Vec<usize>, head_dim: usize, window: Option<usize>, positions: usize) -> Case {
         let kv_heads = 3;
-        // Numbers that a half-precision float holds exactly, so that the reference needs no rounding.
         let numbers = |count: usize, factor: usize| -> Vec<f32> {
             (0..count).map(|i| ((i * factor + i / 7 * 31) % 257) as f32 / 64.0 - 2.0).collect()
         };
-        let keys = numbers(positions * kv_heads * head_dim, 101);
-        let values = numbers(positions * kv_heads * head_dim, 67);
+        let mut keys = numbers(positions * kv_heads * head_dim, 101);
+        let mut values = numbers(positions * kv_heads * head_dim, 67);
         let queries = numbers(positions * kv_head_of.len() * head_dim, 151);
         let mut cache = KvCache::new(kind, positions, kv_heads, head_dim);
         cache.store(0, &keys, &values);
+        // What the reference takes is what the cache holds.
+        let mut buffer = vec![0.0; cache.stride()];
+        for (part, numbers) in [(Part::Keys, &mut keys), (Part::Values, &mut values)] {
+            for (i, number) in numbers.chunks_mut(head_dim).enumerate() {
+                let row = cache.load(Portable, part, i % kv_heads, i / kv_heads, 1, &mut buffer);
+                number.copy_from_slice(&row[..head_dim]);
+            }
+        }
         Case { kv_head_of, head_dim, window, positions, cache, keys, values, queries }
     }
 
@@ -103,7 +112,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     let dims = select(vec![3usize, 8, 16, 40, 64]);
     let window = prop_oneof![Just(None), (1usize..100).prop_map(Some), (500usize..700).prop_map(Some)];
     let positions = prop_oneof![1usize..70, 500usize..1200];
-    (select(vec![KvType::F32, KvType::F16]), heads, dims, window, positions)
+    (select(vec![KvType::F32, KvType::F16, KvType::Q8_0]), heads, dims, window, positions)
         .prop_map(|(kind, heads, dim, window, positions)| Case::new(kind, heads, dim, window, positions))
 }
 
@@ -139,7 +148,13 @@ proptest! {
 
 #[test]
 fn plain_code_computes_the_same_bits() {
-    let case = Case::new(KvType::F16, vec![0, 0, 1, 1], 24, None, 600);
+    for kind in [KvType::F16, KvType::Q8_0] {
+        check_plain_code(kind);
+    }
+}
+
+fn check_plain_code(kind: KvType) {
+    let case = Case::new(kind, vec![0, 0, 1, 1], 24, None, 600);
     let shape = Attention { query_heads: 4, head_dim: 24, scale: 0.3, window: None, kv_head_of: &case.kv_head_of };
     let call = Call { shape: &shape, cache: &case.cache, q: &case.queries, first_position: 0, tokens: 600 };
     let expected = case.attend(1, 590..594);

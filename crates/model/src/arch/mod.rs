@@ -108,11 +108,8 @@ impl Blueprint {
 
     /// KV cache bytes that one token takes over all layers, on one rank that holds the whole model.
     pub fn kv_bytes_per_token(&self, kind: kernels::KvType) -> usize {
-        let element = match kind {
-            kernels::KvType::F32 => 4,
-            kernels::KvType::F16 => 2,
-        };
-        self.layers.iter().map(|layer| 2 * layer.attention.kv_heads * layer.attention.head_dim * element).sum()
+        let layer = |attention: &Attention| 2 * attention.kv_heads * kind.bytes(attention.head_dim);
+        self.layers.iter().map(|each| layer(&each.attention)).sum()
     }
 }
 
