@@ -2,8 +2,8 @@
 
 use crate::request::{EngineError, FinishReason, RankStatistics, Request, TokenInfo};
 
-/// Runs requests, one at a time.
-pub trait Backend: Send {
+/// Runs requests, each on the thread that asks for it.
+pub trait Backend: Send + Sync {
     /// Runs `request` to its end and reports to `observer` on the way.
     ///
     /// Text-level matters (stop strings, UTF-8) are the engine's; the backend ends at an end-of-generation token, at
@@ -11,13 +11,13 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// When a rank is lost or fails. The backend is then dead: every later call fails too.
-    fn generate(&mut self, request: &Request, observer: &mut dyn Observer) -> Result<Outcome, EngineError>;
+    fn generate(&self, request: &Request, observer: &mut dyn Observer) -> Result<Outcome, EngineError>;
 
-    /// Called now and then while nothing runs, so that a dead rank is noticed before the next request.
+    /// Called now and then by a thread that has nothing to run, so that a dead rank is noticed before the next request.
     ///
     /// # Errors
     /// When a rank is lost.
-    fn check(&mut self) -> Result<(), EngineError> {
+    fn check(&self) -> Result<(), EngineError> {
         Ok(())
     }
 }
@@ -51,6 +51,6 @@ pub struct Outcome {
     pub prefill_ms: f64,
     /// Milliseconds from the first token to the last.
     pub decode_ms: f64,
-    /// How each rank spent the time.
+    /// How each rank spent the time; see [`crate::Completion`].
     pub ranks: Vec<RankStatistics>,
 }

@@ -1,7 +1,8 @@
 //! The handle that callers hold: submit a request, hear its events.
 //!
-//! One thread owns the backend and runs requests in the order of their arrival. Callers talk to it through a bounded
-//! queue and hear back through a channel each, so that neither a slow reader nor one that left holds up the others.
+//! As many threads as requests may run at once take requests in the order of their arrival and run each over the backend.
+//! Callers talk to them through a bounded queue and hear back through a channel each, so that neither a slow reader nor
+//! one that left holds up the others.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,13 +38,15 @@ pub struct ModelInfo {
 /// Bounds on what may wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Requests that may wait behind the running one.
+    /// Requests that run at once; those beyond wait. At least one.
+    pub running: usize,
+    /// Requests that may wait behind the running ones.
     pub waiting: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { waiting: 64 }
+        Self { running: 1, waiting: 64 }
     }
 }
 
@@ -62,12 +65,12 @@ pub struct Status {
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
-    /// Dropped with the last clone of the engine, which then stops the thread.
+    /// Dropped with the last clone of the engine, which then stops the threads.
     _stopper: Arc<Stopper>,
 }
 
 impl Engine {
-    /// Starts the engine's thread over `backend`.
+    /// Starts the engine's threads over `backend`.
     ///
     /// # Panics
     /// When the operating system refuses a thread, as `std::thread::spawn` does.
@@ -79,9 +82,12 @@ impl Engine {
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
         });
-        let worker = Arc::clone(&shared);
-        let thread = std::thread::spawn(move || serve(&worker, backend));
-        let stopper = Stopper { shared: Arc::clone(&shared), thread: Mutex::new(Some(thread)) };
+        let backend: Arc<dyn Backend> = Arc::from(backend);
+        let threads = (0..limits.running.max(1)).map(|_| {
+            let (shared, backend) = (Arc::clone(&shared), Arc::clone(&backend));
+            std::thread::spawn(move || serve(&shared, &*backend))
+        });
+        let stopper = Stopper { shared: Arc::clone(&shared), threads: Mutex::new(threads.collect()) };
         Self { shared, _stopper: Arc::new(stopper) }
     }
 
@@ -112,7 +118,7 @@ impl Engine {
         Status { running: state.running, waiting: state.waiting.len(), failure: state.failure.clone() }
     }
 
-    /// Refuses new requests, fails those that wait, cancels the running one, stops the ranks, and returns when all of
+    /// Refuses new requests, fails those that wait, cancels those that run, stops the ranks, and returns when all of
     /// that is done.
     pub fn shutdown(&self) {
         self._stopper.stop();
@@ -215,24 +221,28 @@ impl Shared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let submission = state.waiting.pop_front();
-        state.running = usize::from(submission.is_some());
+        state.running += usize::from(submission.is_some());
         submission
+    }
+
+    fn has_failed(&self) -> bool {
+        self.lock().failure.is_some()
     }
 }
 
-/// Stops the engine's thread once, from `shutdown` or when the last handle goes.
+/// Stops the engine's threads once, from `shutdown` or when the last handle goes.
 struct Stopper {
     shared: Arc<Shared>,
-    thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
 impl Stopper {
     fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
-            // A panic of the engine's thread was already reported by the panic hook; there is nobody else to tell.
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A panic of one of the engine's threads was already reported by the panic hook; there is nobody else to tell.
             let _ = thread.join();
         }
     }
@@ -244,18 +254,21 @@ impl Drop for Stopper {
     }
 }
 
-/// The engine's thread: requests in order of arrival until told to stop or until a rank is lost.
-fn serve(shared: &Shared, mut backend: Box<dyn Backend>) {
+/// One of the engine's threads: requests in order of arrival until told to stop or until a rank is lost.
+fn serve(shared: &Shared, backend: &dyn Backend) {
     let _guard = FailOnPanic { shared };
     let ended = loop {
+        if shared.has_failed() {
+            // Another thread has told everybody.
+            return;
+        }
         if shared.stopping.load(Ordering::Relaxed) {
             break EngineError::ShutDown;
         }
         let result = match shared.next() {
             Some(Submission { request, caller }) => {
-                let result = run::run(&shared.model, &mut *backend, &request, &caller, &shared.stopping);
-                shared.lock().running = 0;
-                result
+                let _running = Running { shared };
+                run::run(&shared.model, backend, &request, &caller, &shared.stopping)
             }
             None => backend.check(),
         };
@@ -263,23 +276,33 @@ fn serve(shared: &Shared, mut backend: Box<dyn Backend>) {
             break error;
         }
     };
-    if ended != EngineError::ShutDown {
-        tracing::error!("the engine has stopped: {ended}");
-    }
     fail_waiting(shared, &ended);
 }
 
 /// Tells everybody who waits that nothing more will come.
 fn fail_waiting(shared: &Shared, error: &EngineError) {
     let mut state = shared.lock();
-    state.failure = Some(error.to_string());
-    state.running = 0;
+    if state.failure.is_none() && *error != EngineError::ShutDown {
+        tracing::error!("the engine has stopped: {error}");
+    }
+    state.failure.get_or_insert_with(|| error.to_string());
     for submission in state.waiting.drain(..) {
         submission.caller.send(Event::Failed(error.clone()));
     }
 }
 
-/// Turns a panic of the engine's thread into a failure that callers can see, instead of a queue that nobody serves.
+/// Counts a request as running until dropped.
+struct Running<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().running -= 1;
+    }
+}
+
+/// Turns a panic of one of the engine's threads into a failure that callers can see, instead of a queue that nobody serves.
 struct FailOnPanic<'a> {
     shared: &'a Shared,
 }
@@ -287,7 +310,7 @@ struct FailOnPanic<'a> {
 impl Drop for FailOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let error = EngineError::RankFailed { rank: 0, message: "the engine's thread panicked".to_owned() };
+            let error = EngineError::RankFailed { rank: 0, message: "a thread of the engine panicked".to_owned() };
             fail_waiting(self.shared, &error);
         }
     }

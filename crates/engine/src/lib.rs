@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+mod candidates;
 pub mod handle;
 mod memory;
 pub mod ranks;

@@ -128,11 +128,12 @@ pub struct Completion {
     pub completion_tokens: usize,
     /// Where the time went.
     pub timings: Timings,
-    /// How each rank spent it, by rank.
+    /// How each rank spent the time since it last told, or since the group was last idle, by rank: where several requests
+    /// run at once, it is the share of all of them that had not been told of, so that the sum over answers is right.
     pub ranks: Vec<RankStatistics>,
 }
 
-/// How one rank spent the time of one generation.
+/// How one rank spent some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankStatistics {
     /// Milliseconds spent computing.

@@ -33,7 +33,7 @@ impl Caller {
 /// Runs `request` and sends all its events, the last included.
 pub(crate) fn run(
     model: &ModelInfo,
-    backend: &mut dyn Backend,
+    backend: &dyn Backend,
     request: &Request,
     caller: &Caller,
     stopping: &AtomicBool,

@@ -6,13 +6,17 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-use crate::request::{Sampling, TopToken};
+use crate::candidates::{self, Scored};
+use crate::ranks::{CANDIDATES_MAX, Wanted};
+use crate::request::{Request, Sampling, TopToken};
 
 /// The state of one request's sampling: its random numbers and the tokens it has seen.
 ///
 /// Nothing is allocated per token: all buffers have the size of the vocabulary from the start.
 pub(crate) struct Sampler {
     sampling: Sampling,
+    /// What it has to know to draw a token.
+    wanted: Wanted,
     random: Pcg64Mcg,
     /// Prompt and answer, for the repetition penalty's window.
     history: Vec<u32>,
@@ -25,17 +29,18 @@ pub(crate) struct Sampler {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Candidate {
-    id: u32,
-    logit: f32,
+    scored: Scored,
     probability: f32,
 }
 
 impl Sampler {
-    /// A sampler for a request with this prompt, which may generate up to `answer` tokens.
-    pub(crate) fn new(sampling: &Sampling, vocabulary: usize, prompt: &[u32], answer: usize) -> Self {
+    /// A sampler for a request that may generate up to `answer` tokens.
+    pub(crate) fn new(request: &Request, vocabulary: usize, answer: usize) -> Self {
+        let Request { sampling, prompt, .. } = request;
         let seed = sampling.seed.unwrap_or_else(random_seed);
         let mut sampler = Self {
             sampling: sampling.clone(),
+            wanted: wanted(request, vocabulary),
             random: Pcg64Mcg::seed_from_u64(seed),
             history: Vec::with_capacity(prompt.len() + answer),
             in_window: vec![0; vocabulary],
@@ -48,14 +53,46 @@ impl Sampler {
         sampler
     }
 
+    /// What it has to know of the model's opinion to draw a token.
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+
+    /// Draws a token from the likeliest ones, likeliest first, as many as [`Sampler::wanted`] says. It is the token that
+    /// [`Sampler::sample`] would draw from all logits.
+    pub(crate) fn sample_best(&mut self, best: &[Scored]) -> u32 {
+        let id = if let [only] = best {
+            only.id
+        } else {
+            self.candidates.clear();
+            self.candidates.extend(best.iter().map(|&scored| Candidate { scored, probability: 0.0 }));
+            self.draw()
+        };
+        self.count(id)
+    }
+
     /// Draws a token. `logits` (one per token of the vocabulary) are changed in place.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> u32 {
         self.adjust(logits);
-        let id = if self.sampling.temperature <= 0.0 || self.sampling.top_k == 1 {
-            most_likely(logits)
-        } else {
-            self.draw(logits)
-        };
+        let scored = logits.iter().zip(0..).map(|(&logit, id)| Scored { id, logit });
+        if is_greedy(&self.sampling) {
+            let best = candidates::most_likely(scored);
+            return self.count(best.map_or(0, |best| best.id));
+        }
+        self.candidates.clear();
+        self.candidates.extend(scored.map(|scored| Candidate { scored, probability: 0.0 }));
+        let top_k = self.sampling.top_k;
+        if (1..self.candidates.len()).contains(&top_k) {
+            self.candidates.select_nth_unstable_by(top_k - 1, likelier);
+            self.candidates.truncate(top_k);
+            // The order decides how the sum of their probabilities is rounded, so it must not be that of the algorithm.
+            self.candidates.sort_unstable_by(likelier);
+        }
+        let id = self.draw();
+        self.count(id)
+    }
+
+    fn count(&mut self, id: u32) -> u32 {
         self.remember(id);
         self.generated[id as usize] += 1;
         id
@@ -79,15 +116,9 @@ impl Sampler {
         }
     }
 
-    fn draw(&mut self, logits: &[f32]) -> u32 {
-        let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
-        self.candidates.clear();
-        let all = logits.iter().zip(0_u32..);
-        self.candidates.extend(all.map(|(&logit, id)| Candidate { id, logit, probability: 0.0 }));
-        if (1..self.candidates.len()).contains(&top_k) {
-            self.candidates.select_nth_unstable_by(top_k - 1, likelier);
-            self.candidates.truncate(top_k);
-        }
+    /// Draws one of the candidates.
+    fn draw(&mut self) -> u32 {
+        let Sampling { temperature, top_p, min_p, .. } = self.sampling;
         let mut mass = soften(&mut self.candidates, temperature);
         if top_p < 1.0 {
             mass = keep_nucleus(&mut self.candidates, top_p * mass);
@@ -98,16 +129,16 @@ impl Sampler {
             mass = self.candidates.iter().map(|candidate| candidate.probability).sum();
         }
         // The order decides which token a random number falls on, so it must not depend on how the filters left it.
-        self.candidates.sort_unstable_by_key(|candidate| candidate.id);
+        self.candidates.sort_unstable_by_key(|candidate| candidate.scored.id);
         let mut target = unit(&mut self.random) * mass;
         for candidate in &self.candidates {
             target -= candidate.probability;
             if target < 0.0 {
-                return candidate.id;
+                return candidate.scored.id;
             }
         }
         // Rounding can leave a crumb of the target after the last candidate.
-        self.candidates.iter().max_by(|a, b| likelier(b, a)).map_or(0, |candidate| candidate.id)
+        self.candidates.iter().max_by(|a, b| likelier(b, a)).map_or(0, |candidate| candidate.scored.id)
     }
 
     fn remember(&mut self, id: u32) {
@@ -164,28 +195,41 @@ impl<'a> LogProbabilities<'a> {
     }
 }
 
-/// Likeliest first; equal logits in order of their ids, so that ties never depend on the algorithm.
+/// Likeliest first.
 fn likelier(a: &Candidate, b: &Candidate) -> Ordering {
-    b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
+    candidates::likelier(&a.scored, &b.scored)
 }
 
-/// The token with the largest logit; of equals the one with the smallest id.
-fn most_likely(logits: &[f32]) -> u32 {
-    let mut best = 0;
-    for (index, logit) in logits.iter().enumerate() {
-        if *logit > logits[best] {
-            best = index;
-        }
+/// Whether the likeliest token is always the one drawn.
+fn is_greedy(sampling: &Sampling) -> bool {
+    sampling.temperature <= 0.0 || sampling.top_k == 1
+}
+
+/// What a request's sampler has to know: the likeliest tokens suffice where nothing depends on the others' logits and
+/// nothing changes their order.
+fn wanted(request: &Request, vocabulary: usize) -> Wanted {
+    let sampling = &request.sampling;
+    let off = Sampling::default();
+    let as_they_are = sampling.logit_bias.is_empty()
+        && sampling.repetition_penalty == off.repetition_penalty
+        && sampling.presence_penalty == off.presence_penalty
+        && sampling.frequency_penalty == off.frequency_penalty;
+    if !as_they_are || request.logprobs.is_some() || request.prompt_logprobs.is_some() {
+        return Wanted::Last;
     }
-    best as u32
+    match sampling.top_k {
+        _ if is_greedy(sampling) => Wanted::Best(1),
+        top_k @ 1..=CANDIDATES_MAX if top_k < vocabulary => Wanted::Best(top_k),
+        _ => Wanted::Last,
+    }
 }
 
 /// Sets each probability relative to the likeliest candidate's, and returns their sum.
 fn soften(candidates: &mut [Candidate], temperature: f32) -> f32 {
-    let largest = candidates.iter().map(|candidate| candidate.logit).fold(f32::NEG_INFINITY, f32::max);
+    let largest = candidates.iter().map(|candidate| candidate.scored.logit).fold(f32::NEG_INFINITY, f32::max);
     let mut mass = 0.0;
     for candidate in candidates {
-        candidate.probability = ((candidate.logit - largest) / temperature).exp();
+        candidate.probability = ((candidate.scored.logit - largest) / temperature).exp();
         mass += candidate.probability;
     }
     mass
@@ -229,12 +273,14 @@ fn random_seed() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const LOGITS: [f32; 5] = [1.0, 3.0, 2.0, -1.0, 3.0];
 
     fn draws(sampling: Sampling, count: usize) -> Vec<u32> {
-        let mut sampler = Sampler::new(&sampling, LOGITS.len(), &[], count);
+        let mut sampler = Sampler::new(&Request { sampling, ..Request::default() }, LOGITS.len(), count);
         (0..count).map(|_| sampler.sample(&mut LOGITS.clone())).collect()
     }
 
@@ -295,9 +341,56 @@ mod tests {
     #[test]
     fn repetition_counts_the_prompt_and_forgets_beyond_its_window() {
         let sampling = Sampling { repetition_penalty: 4.0, repetition_window: 1, ..Sampling::default() };
-        let mut sampler = Sampler::new(&sampling, LOGITS.len(), &[1], 3);
+        let request = Request { sampling, prompt: vec![1], ..Request::default() };
+        let mut sampler = Sampler::new(&request, LOGITS.len(), 3);
         let drawn: Vec<u32> = (0..3).map(|_| sampler.sample(&mut LOGITS.clone())).collect();
         assert_eq!(drawn, [4, 1, 4]);
+    }
+
+    proptest! {
+        /// The likeliest tokens of each slice of the vocabulary lead to the tokens that all logits lead to.
+        #[test]
+        fn the_likeliest_tokens_suffice(
+            logits in prop::collection::vec(prop::collection::vec(-20_i8..20, 60), 1..8),
+            cut in 0_usize..60,
+            (temperature, top_k) in (0_u8..3, 1_usize..50),
+            (top_p, min_p) in (prop_oneof![Just(1.0_f32), 0.1_f32..1.0], prop_oneof![Just(0.0_f32), 0.0_f32..0.5]),
+            seed in any::<u64>(),
+        ) {
+            let temperature = f32::from(temperature);
+            let sampling = Sampling { temperature, top_k, top_p, min_p, seed: Some(seed), ..Sampling::default() };
+            let request = Request { sampling, ..Request::default() };
+            let mut of_whole = Sampler::new(&request, 60, 8);
+            let mut of_best = Sampler::new(&request, 60, 8);
+            let Wanted::Best(count) = of_best.wanted() else { panic!("all logits are wanted") };
+            for logits in logits {
+                let mut logits: Vec<f32> = logits.into_iter().map(|logit| f32::from(logit) / 4.0).collect();
+                let mut best = Vec::new();
+                candidates::add_best(&logits[..cut], 0, count, &mut best);
+                candidates::add_best(&logits[cut..], cut, count, &mut best);
+                candidates::merge(&mut best, count);
+                prop_assert_eq!(of_best.sample_best(&best), of_whole.sample(&mut logits));
+            }
+        }
+    }
+
+    #[test]
+    fn all_logits_are_wanted_where_more_than_the_likeliest_count() {
+        let wanted = |change: &dyn Fn(&mut Request)| {
+            let sampling = Sampling { temperature: 1.0, top_k: 40, ..Sampling::default() };
+            let mut request = Request { sampling, ..Request::default() };
+            change(&mut request);
+            super::wanted(&request, 1000)
+        };
+        assert_eq!(wanted(&|_| {}), Wanted::Best(40));
+        assert_eq!(wanted(&|request| request.sampling.temperature = 0.0), Wanted::Best(1));
+        assert_eq!(wanted(&|request| request.sampling.top_k = 0), Wanted::Last);
+        assert_eq!(wanted(&|request| request.sampling.top_k = 999), Wanted::Last);
+        assert_eq!(wanted(&|request| request.sampling.presence_penalty = 0.1), Wanted::Last);
+        assert_eq!(wanted(&|request| request.sampling.frequency_penalty = 0.1), Wanted::Last);
+        assert_eq!(wanted(&|request| request.sampling.repetition_penalty = 1.1), Wanted::Last);
+        assert_eq!(wanted(&|request| request.sampling.logit_bias = vec![(1, 1.0)]), Wanted::Last);
+        assert_eq!(wanted(&|request| request.logprobs = Some(0)), Wanted::Last);
     }
 
     #[test]

@@ -22,6 +22,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         model_bytes: model_bytes(&Gguf::open(&path).unwrap()),
         layout: Layout { tensor: 2, pipeline: 1, shares: vec![1.0; 2] },
         threads: 1,
+        slots: 2,
         context: 64,
         step_tokens: 16,
         crowded: true,

@@ -34,16 +34,26 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Starts the model on the ranks that the options name.
+    /// Starts the model on the ranks that the options name, for one request at a time.
     pub(crate) fn start(model: &ModelOptions, options: &LayoutOptions) -> anyhow::Result<Self> {
+        Self::start_parallel(model, options, 1)
+    }
+
+    /// The same for up to `parallel` requests at once.
+    pub(crate) fn start_parallel(
+        model: &ModelOptions,
+        options: &LayoutOptions,
+        parallel: usize,
+    ) -> anyhow::Result<Self> {
         interrupt::install()?;
         let (local, file) = models::open(model)?;
-        Self::start_with(model, options, &local, &file)
+        Self::start_with(model, options, parallel, &local, &file)
     }
 
     fn start_with(
         model: &ModelOptions,
         options: &LayoutOptions,
+        parallel: usize,
         local: &LocalModel,
         file: &Gguf,
     ) -> anyhow::Result<Self> {
@@ -62,6 +72,7 @@ impl Session {
             model_bytes: model_bytes(file),
             layout: layout.clone(),
             threads,
+            slots: parallel,
             context,
             step_tokens: options.ubatch_size.min(context),
             crowded: local_ranks * threads > cores()?,
@@ -74,7 +85,7 @@ impl Session {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let model =
             ModelInfo { id: local.name.clone(), created, tokenizer: Arc::new(tokenizer), chat_template, context };
-        let engine = Engine::start(model, Limits::default(), Box::new(front));
+        let engine = Engine::start(model, Limits { running: parallel, ..Limits::default() }, Box::new(front));
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
         Ok(Self { engine, layout, threads, load_ms, _children: children })
     }

@@ -1,12 +1,15 @@
 //! The front's end of a group: hands requests to rank 0 and hears from all ranks.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use fabric::{Control, ControlReceiver, ControlSender, FabricError};
 
 use crate::backend::{Backend, Flow, Observer, Outcome};
-use crate::ranks::protocol::{FromRank, ToRank};
+use crate::ranks::desk::{Desk, Failure, Heard, Word};
+use crate::ranks::protocol::ToRank;
 use crate::request::{EngineError, Request};
 
 /// How often the observer is asked whether to go on while nothing is heard.
@@ -52,17 +55,9 @@ pub struct Readiness {
 
 /// A started group, as the engine's backend.
 pub struct Front {
-    ranks: Vec<ControlSender>,
-    heard: Receiver<(usize, Heard)>,
-    next_id: u64,
-    failure: Option<EngineError>,
-}
-
-/// What comes from a rank.
-enum Heard {
-    Message(FromRank),
-    Nonsense(String),
-    Gone(String),
+    ranks: Mutex<Vec<ControlSender>>,
+    desk: Arc<Desk>,
+    next_id: AtomicU64,
 }
 
 impl Front {
@@ -71,95 +66,61 @@ impl Front {
     /// # Errors
     /// When a rank fails or is not ready in time.
     pub fn start(controls: Vec<Control>, deadline: Duration) -> Result<(Self, Vec<Readiness>), StartError> {
-        let (sender, heard) = mpsc::sync_channel(1024);
+        let desk = Arc::new(Desk::new(controls.len()));
         let mut ranks = Vec::new();
         for (rank, control) in controls.into_iter().enumerate() {
             let (to, from) = control.split();
             ranks.push(to);
-            let sender = sender.clone();
-            std::thread::spawn(move || listen(rank, from, &sender));
+            let desk = Arc::clone(&desk);
+            std::thread::spawn(move || listen(rank, from, &desk));
         }
-        let mut front = Self { ranks, heard, next_id: 1, failure: None };
+        let size = ranks.len();
+        let front = Self { ranks: Mutex::new(ranks), desk, next_id: AtomicU64::new(1) };
         let ready = front.wait_until_ready(deadline)?;
-        for rank in 0..front.ranks.len() {
+        for rank in 0..size {
             let started = front.send(rank, &ToRank::Start);
             started.map_err(|error| StartError::Rank { rank, message: error.to_string() })?;
         }
         Ok((front, ready))
     }
 
-    fn wait_until_ready(&mut self, deadline: Duration) -> Result<Vec<Readiness>, StartError> {
-        let end = Instant::now() + deadline;
-        let mut ready: Vec<Option<Readiness>> = vec![None; self.ranks.len()];
-        while ready.contains(&None) {
-            let left = end.saturating_duration_since(Instant::now());
-            let Ok((rank, heard)) = self.heard.recv_timeout(left) else {
-                let missing = (0..ready.len()).filter(|&rank| ready[rank].is_none()).collect();
-                return Err(StartError::Slow { missing, after: deadline });
-            };
-            match heard {
-                Heard::Message(FromRank::Ready { load_ms, weight_bytes }) => {
-                    ready[rank] = Some(Readiness { load_ms, weight_bytes });
-                }
-                Heard::Message(FromRank::Failed { message, .. }) | Heard::Gone(message) | Heard::Nonsense(message) => {
-                    return Err(StartError::Rank { rank, message });
-                }
-                Heard::Message(other) => {
-                    let message = format!("it said {other:?} before it was ready");
-                    return Err(StartError::Rank { rank, message });
-                }
-            }
+    fn wait_until_ready(&self, deadline: Duration) -> Result<Vec<Readiness>, StartError> {
+        let failed = |Failure { rank, words, .. }| StartError::Rank { rank, message: words };
+        let ready = self.desk.wait_until_ready(deadline).map_err(failed)?;
+        let missing: Vec<usize> = (0..ready.len()).filter(|&rank| ready[rank].is_none()).collect();
+        if missing.is_empty() {
+            return Ok(ready.into_iter().flatten().collect());
         }
-        Ok(ready.into_iter().flatten().collect())
+        Err(StartError::Slow { missing, after: deadline })
     }
 
-    fn send(&mut self, rank: usize, message: &ToRank) -> Result<(), EngineError> {
-        let lost = |cause: String| EngineError::RankLost { rank, cause };
-        let bytes = serde_json::to_vec(message).map_err(|error| lost(error.to_string()))?;
-        self.ranks[rank].send(&bytes).map_err(|error| lost(error.to_string()))
-    }
-
-    /// Turns word from a rank that ends the group into an error; other words come back.
-    fn sort(&mut self, rank: usize, heard: Heard) -> Result<FromRank, EngineError> {
-        let error = match heard {
-            Heard::Message(FromRank::Failed { lost: Some(lost), message }) => {
-                EngineError::RankLost { rank: lost, cause: message }
-            }
-            Heard::Message(FromRank::Failed { message, .. }) => EngineError::RankFailed { rank, message },
-            Heard::Message(message) => return Ok(message),
-            Heard::Nonsense(message) => EngineError::RankFailed { rank, message },
-            Heard::Gone(cause) => EngineError::RankLost { rank, cause },
+    fn send(&self, rank: usize, message: &ToRank) -> Result<(), EngineError> {
+        let lost = |cause: String| {
+            let error = EngineError::RankLost { rank, cause: cause.clone() };
+            self.desk.fail(rank, cause, error)
         };
-        self.failure = Some(error.clone());
-        Err(error)
+        let bytes = serde_json::to_vec(message).map_err(|error| lost(error.to_string()))?;
+        let mut ranks = self.ranks.lock().unwrap_or_else(PoisonError::into_inner);
+        ranks[rank].send(&bytes).map_err(|error| lost(error.to_string()))
     }
 
     /// Follows request `id` to its end.
-    fn follow(&mut self, id: u64, observer: &mut dyn Observer) -> Result<Outcome, EngineError> {
-        let mut last_heard = Instant::now();
+    fn follow(&self, id: u64, words: &Receiver<Word>, observer: &mut dyn Observer) -> Result<Outcome, EngineError> {
         let mut cancelled = false;
         loop {
-            let flow = match self.heard.recv_timeout(POLL) {
-                Ok((rank, heard)) => {
-                    last_heard = Instant::now();
-                    match self.sort(rank, heard)? {
-                        FromRank::Prompt { id: of, tokens, cached } if of == id => observer.prompt(tokens, cached),
-                        FromRank::Token { id: of, token } if of == id && !cancelled => observer.token(token),
-                        FromRank::Done { id: of, finish, prefill_ms, decode_ms, ranks } if of == id => {
-                            return Ok(Outcome { finish, prefill_ms, decode_ms, ranks });
-                        }
-                        _ => Flow::Continue,
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) if last_heard.elapsed() > SILENCE => {
+            let flow = match words.recv_timeout(POLL) {
+                Ok(Word::Prompt(tokens, cached)) => observer.prompt(tokens, cached),
+                Ok(Word::Token(token)) if !cancelled => observer.token(token),
+                Ok(Word::Token(_)) => Flow::Continue,
+                Ok(Word::Done(outcome)) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout) if self.desk.silence() > SILENCE => {
                     let cause = format!("nothing was heard of it for {SILENCE:?}");
-                    return self.sort(0, Heard::Gone(cause)).and(Err(EngineError::ShutDown));
+                    let error = EngineError::RankLost { rank: 0, cause: cause.clone() };
+                    return Err(self.desk.fail(0, cause, error));
                 }
                 Err(RecvTimeoutError::Timeout) => observer.flow(),
                 Err(RecvTimeoutError::Disconnected) => {
-                    return self
-                        .sort(0, Heard::Gone("all ranks have ended".to_owned()))
-                        .and(Err(EngineError::ShutDown));
+                    return Err(self.desk.failure().unwrap_or(EngineError::ShutDown));
                 }
             };
             if flow == Flow::Stop && !cancelled {
@@ -171,26 +132,17 @@ impl Front {
 }
 
 impl Backend for Front {
-    fn generate(&mut self, request: &Request, observer: &mut dyn Observer) -> Result<Outcome, EngineError> {
-        self.check()?;
-        let id = self.next_id;
-        self.next_id += 1;
+    fn generate(&self, request: &Request, observer: &mut dyn Observer) -> Result<Outcome, EngineError> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let words = self.desk.open(id)?;
         let generate = ToRank::Generate { id, request: Box::new(request.clone()) };
-        let result = self.send(0, &generate).and_then(|()| self.follow(id, observer));
-        if let Err(error) = &result {
-            self.failure.get_or_insert_with(|| error.clone());
-        }
+        let result = self.send(0, &generate).and_then(|()| self.follow(id, &words, observer));
+        self.desk.close(id);
         result
     }
 
-    fn check(&mut self) -> Result<(), EngineError> {
-        if let Some(failure) = &self.failure {
-            return Err(failure.clone());
-        }
-        while let Ok((rank, heard)) = self.heard.try_recv() {
-            self.sort(rank, heard)?;
-        }
-        Ok(())
+    fn check(&self) -> Result<(), EngineError> {
+        self.desk.failure().map_or(Ok(()), Err)
     }
 }
 
@@ -198,23 +150,16 @@ impl Drop for Front {
     /// Lets the ranks end by themselves, in which case their links end in good order; then cuts the connections, upon
     /// which those that are left end too.
     fn drop(&mut self) {
-        if self.failure.is_none() && self.send(0, &ToRank::Stop).is_ok() {
-            let end = Instant::now() + FAREWELL;
-            let mut left = self.ranks.len();
-            while left > 0 {
-                match self.heard.recv_timeout(end.saturating_duration_since(Instant::now())) {
-                    Ok((_, Heard::Gone(_))) => left -= 1,
-                    Ok(_) => {}
-                    Err(_) => break,
-                }
-            }
+        if self.desk.failure().is_none() && self.send(0, &ToRank::Stop).is_ok() {
+            self.desk.wait_until_gone(FAREWELL);
         }
-        self.ranks.iter().for_each(ControlSender::close);
+        let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner);
+        ranks.iter().for_each(ControlSender::close);
     }
 }
 
 /// Passes on what one rank says until its connection ends.
-fn listen(rank: usize, mut receiver: ControlReceiver, heard: &SyncSender<(usize, Heard)>) {
+fn listen(rank: usize, mut receiver: ControlReceiver, desk: &Desk) {
     loop {
         let word = match receiver.recv(SILENCE) {
             Ok(Some(message)) => match serde_json::from_slice(&message) {
@@ -226,7 +171,8 @@ fn listen(rank: usize, mut receiver: ControlReceiver, heard: &SyncSender<(usize,
             Err(error) => Heard::Gone(error.to_string()),
         };
         let gone = matches!(word, Heard::Gone(_));
-        if heard.send((rank, word)).is_err() || gone {
+        desk.hear(rank, word);
+        if gone {
             return;
         }
     }

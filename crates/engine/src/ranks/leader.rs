@@ -1,182 +1,272 @@
-//! Rank 0: runs requests over the group, step by step.
+//! Rank 0: runs requests over the group, many at a time, step by step.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 use fabric::ControlSender;
 use model::LOGIT_ROWS;
 
 use crate::ranks::member::{Member, RankError};
-use crate::ranks::plan::{Signal, Wanted};
+use crate::ranks::plan::{Asked, Signal, Step};
 use crate::ranks::protocol::{FromRank, ToRank};
-use crate::request::{FinishReason, Request, TokenInfo};
-use crate::sampler::{LogProbabilities, Sampler};
+use crate::ranks::schedule::{Schedule, Share};
+use crate::ranks::sequence::Sequence;
+use crate::ranks::slots::Slots;
+use crate::request::{FinishReason, RankStatistics, Request};
 
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
+/// Answers of a rank that links take in without anybody receiving them, in bytes. As long as more are on their way, no
+/// further step is begun: its ranks could wait for room for their hidden states, each for the next, and the last one for
+/// rank 0, which would be the first to wait.
+const ANSWERS_AHEAD_MAX: usize = 16 << 10;
+
 /// Rank 0 with its way to the front.
 pub(crate) struct Leader<'a> {
-    pub(crate) member: Member,
-    pub(crate) control: &'a mut ControlSender,
+    member: Member,
+    control: &'a mut ControlSender,
     /// Messages from the front; closed when the front is gone.
-    pub(crate) orders: &'a Receiver<ToRank>,
-    /// The highest request id that the front has cancelled, set as soon as its word arrives.
-    pub(crate) cancelled: &'a AtomicU64,
-    /// The tokens whose keys and values are in the KV cache, in order.
-    pub(crate) cached: Vec<u32>,
+    orders: &'a Receiver<ToRank>,
+    /// Requests for which there is no slot yet.
+    waiting: VecDeque<(u64, Request)>,
+    sequences: Vec<Sequence>,
+    slots: Slots,
+    schedule: Schedule,
+    /// Generations that have ended but for the ranks' reports.
+    ended: VecDeque<Ended>,
+    /// What is under way, in order.
+    flights: VecDeque<Flight>,
+    /// Buffers that are used again.
+    shares: Vec<Share>,
+    step: Step,
 }
 
-/// What one generation has come to.
-struct Run {
+/// Something that was sent down the stages and comes back in its time.
+enum Flight {
+    /// A step, and whom the answers concern.
+    Step { asked: Vec<Asked>, owners: Vec<u64>, bytes: usize },
+    /// The end of a generation, for which all ranks count up their times. Those of the first stage have done so.
+    Report { ended: Ended, ranks: Vec<RankStatistics> },
+}
+
+/// A generation that has come to its end.
+struct Ended {
+    id: u64,
     finish: FinishReason,
     prefill_ms: f64,
     decode_ms: f64,
 }
 
-impl Leader<'_> {
+impl<'a> Leader<'a> {
+    pub(crate) fn new(member: Member, control: &'a mut ControlSender, orders: &'a Receiver<ToRank>) -> Self {
+        let job = member.job();
+        Self {
+            control,
+            orders,
+            waiting: VecDeque::new(),
+            sequences: Vec::new(),
+            slots: Slots::new(job.slots),
+            schedule: Schedule::new(job.step_tokens),
+            ended: VecDeque::new(),
+            flights: VecDeque::new(),
+            shares: Vec::new(),
+            step: Step::default(),
+            member,
+        }
+    }
+
     /// Serves the front until it says to stop or goes away.
     pub(crate) fn lead(&mut self) -> Result<(), RankError> {
+        while self.hear_orders()? {
+            self.admit()?;
+            self.ask_for_reports()?;
+            if !self.launch()? {
+                self.settle()?;
+            }
+        }
+        // Nobody waits for what is under way any more, but the ranks wait to be rid of it.
+        self.sequences.clear();
+        while self.settle()? {}
+        self.member.signal(Signal::Stop)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sequences.is_empty() && self.ended.is_empty() && self.flights.is_empty()
+    }
+
+    /// Takes what the front has said; with nothing else to do, waits for it. False when the group is to end.
+    fn hear_orders(&mut self) -> Result<bool, RankError> {
         loop {
-            match self.orders.recv_timeout(HEARTBEAT) {
-                Ok(ToRank::Generate { id, request }) => self.generate(id, &request)?,
-                Ok(ToRank::Cancel { .. } | ToRank::Start) => {}
-                Ok(ToRank::Stop) | Err(RecvTimeoutError::Disconnected) => return self.member.signal(Signal::Stop),
-                Err(RecvTimeoutError::Timeout) => self.member.signal(Signal::Idle)?,
-            }
-        }
-    }
-
-    fn generate(&mut self, id: u64, request: &Request) -> Result<(), RankError> {
-        self.member.signal(Signal::Begin)?;
-        let run = self.run(id, request)?;
-        let ranks = self.member.collect_reports()?;
-        let Run { finish, prefill_ms, decode_ms } = run;
-        self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, ranks })
-    }
-
-    fn run(&mut self, id: u64, request: &Request) -> Result<Run, RankError> {
-        let started = Instant::now();
-        let context = self.member.job().context;
-        let room = context.saturating_sub(request.prompt.len());
-        let most = request.max_tokens.unwrap_or(usize::MAX).min(room);
-        let vocabulary = self.member.vocabulary_size();
-        let mut sampler = Sampler::new(&request.sampling, vocabulary, &request.prompt, most);
-        let cancelled = Run { finish: FinishReason::Cancelled, prefill_ms: 0.0, decode_ms: 0.0 };
-        if !self.prefill(id, request)? {
-            return Ok(cancelled);
-        }
-        let mut prefill_ms = milliseconds(started);
-        let mut first_token = Instant::now();
-        let mut finish = FinishReason::Length;
-        for generated in 1..=most {
-            let token = self.draw(&mut sampler, request.logprobs);
-            let token_id = token.id;
-            self.tell(&FromRank::Token { id, token })?;
-            if generated == 1 {
-                prefill_ms = milliseconds(started);
-                first_token = Instant::now();
-            }
-            if !request.ignore_end && self.member.job().end_tokens.contains(&token_id) {
-                finish = FinishReason::Stop;
-                break;
-            }
-            if self.is_cancelled(id) {
-                finish = FinishReason::Cancelled;
-                break;
-            }
-            if generated < most {
-                self.step(&[token_id], Wanted::Last)?;
-                self.member.receive_logits(0..1)?;
-            }
-        }
-        Ok(Run { finish, prefill_ms, decode_ms: milliseconds(first_token) })
-    }
-
-    /// Evaluates the prompt, as far as it is not in the KV cache, and receives the logits of its last token. Returns
-    /// whether it went to its end.
-    fn prefill(&mut self, id: u64, request: &Request) -> Result<bool, RankError> {
-        let prompt = &request.prompt;
-        // The last token is always evaluated: its logits are wanted.
-        let reusable = if request.prompt_logprobs.is_some() { 0 } else { prompt.len() - 1 };
-        let same = self.cached.iter().zip(prompt).take_while(|(cached, token)| cached == token).count();
-        let reused = same.min(reusable);
-        self.cached.truncate(reused);
-        let mut evaluated = Vec::new();
-        let mut rest = &prompt[reused..];
-        while !rest.is_empty() {
-            if self.is_cancelled(id) {
-                return Ok(false);
-            }
-            let (chunk, later) = rest.split_at(rest.len().min(self.member.job().step_tokens));
-            match request.prompt_logprobs {
-                Some(count) => {
-                    self.step(chunk, Wanted::All)?;
-                    self.prompt_logprobs(prompt, chunk.len(), count, &mut evaluated)?;
+            let order = if self.is_idle() {
+                match self.orders.recv_timeout(HEARTBEAT) {
+                    Ok(order) => order,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(false),
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.member.signal(Signal::Idle)?;
+                        continue;
+                    }
                 }
-                None if later.is_empty() => {
-                    self.step(chunk, Wanted::Last)?;
-                    self.member.receive_logits(chunk.len() - 1..chunk.len())?;
+            } else {
+                match self.orders.try_recv() {
+                    Ok(order) => order,
+                    Err(TryRecvError::Disconnected) => return Ok(false),
+                    Err(TryRecvError::Empty) => return Ok(true),
                 }
-                None => self.step(chunk, Wanted::None)?,
+            };
+            match order {
+                ToRank::Generate { id, request } => {
+                    if self.is_idle() {
+                        self.member.signal(Signal::Begin)?;
+                    }
+                    self.waiting.push_back((id, *request));
+                }
+                ToRank::Cancel { id } => self.cancel(id)?,
+                ToRank::Start => {}
+                ToRank::Stop => return Ok(false),
             }
-            self.tell(&FromRank::Progress { id })?;
-            rest = later;
         }
-        self.tell(&FromRank::Prompt { id, tokens: evaluated, cached: reused })?;
+    }
+
+    fn cancel(&mut self, id: u64) -> Result<(), RankError> {
+        if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
+            self.end(index, FinishReason::Cancelled);
+            return Ok(());
+        }
+        let before = self.waiting.len();
+        self.waiting.retain(|(waiting, _)| *waiting != id);
+        if self.waiting.len() < before {
+            let finish = FinishReason::Cancelled;
+            self.tell(&FromRank::Done { id, finish, prefill_ms: 0.0, decode_ms: 0.0, ranks: Vec::new() })?;
+        }
+        Ok(())
+    }
+
+    /// Gives requests that wait the slots that are free.
+    fn admit(&mut self) -> Result<(), RankError> {
+        while let Some((_, request)) = self.waiting.front() {
+            let Some(place) = self.slots.take(&request.prompt, Sequence::reusable(request)) else { break };
+            let Some((id, request)) = self.waiting.pop_front() else { break };
+            if request.prompt.is_empty() {
+                return Err(RankError::Protocol("the front sent a request without a prompt".to_owned()));
+            }
+            let (vocabulary, context) = (self.member.vocabulary_size(), self.member.job().context);
+            let sequence = Sequence::new(id, request, place, vocabulary, context);
+            self.schedule.add(sequence.slot, sequence.prompt_left());
+            self.sequences.push(sequence);
+        }
+        Ok(())
+    }
+
+    /// How many more steps can be under way now.
+    fn free_stages(&self) -> usize {
+        let (mut steps, mut answers) = (0, 0);
+        for flight in &self.flights {
+            if let Flight::Step { bytes, .. } = flight {
+                steps += 1;
+                answers += bytes;
+            }
+        }
+        if answers > ANSWERS_AHEAD_MAX { 0 } else { self.member.job().layout.pipeline.saturating_sub(steps) }
+    }
+
+    /// Asks all ranks for their times for each generation that has ended.
+    fn ask_for_reports(&mut self) -> Result<(), RankError> {
+        while self.free_stages() > 0
+            && let Some(ended) = self.ended.pop_front()
+        {
+            let ranks = self.member.begin_reports()?;
+            self.flights.push_back(Flight::Report { ended, ranks });
+        }
+        Ok(())
+    }
+
+    /// Begins the next step, if there is one and a stage to begin it. Returns whether it did.
+    fn launch(&mut self) -> Result<bool, RankError> {
+        let free = self.free_stages();
+        if free == 0 {
+            return Ok(false);
+        }
+        self.schedule.next(free, &mut self.shares);
+        if self.shares.is_empty() {
+            return Ok(false);
+        }
+        self.step.clear();
+        let (mut asked, mut owners) = (Vec::new(), Vec::new());
+        for share in &self.shares {
+            let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
+                continue;
+            };
+            let (tokens, wanted) = sequence.take(share.tokens);
+            self.step.push(share.slot, self.slots.len(share.slot), tokens, wanted);
+            self.slots.extend(share.slot, tokens);
+            asked.clear();
+            asked.extend(self.step.asked());
+            owners.resize(asked.len(), sequence.id);
+        }
+        let bytes = self.member.answer_bytes(&asked);
+        self.member.lead_step(&self.step)?;
+        self.flights.push_back(Flight::Step { asked, owners, bytes });
+        if self.step.tokens.len() > self.step.stretches.len() {
+            self.tell(&FromRank::Progress {})?;
+        }
         Ok(true)
     }
 
-    /// Runs one step over the tokens that follow those in the KV cache.
-    fn step(&mut self, tokens: &[u32], logits: Wanted) -> Result<(), RankError> {
-        self.member.lead_step(self.cached.len(), tokens, logits)?;
-        self.cached.extend_from_slice(tokens);
-        Ok(())
+    /// Waits for what has been under way for longest, and goes on with it. False if nothing is.
+    fn settle(&mut self) -> Result<bool, RankError> {
+        match self.flights.pop_front() {
+            None => return Ok(false),
+            Some(Flight::Step { asked, owners, .. }) => self.hear_answers(&asked, &owners)?,
+            Some(Flight::Report { ended, mut ranks }) => {
+                self.member.finish_reports(&mut ranks)?;
+                let Ended { id, finish, prefill_ms, decode_ms } = ended;
+                self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, ranks })?;
+            }
+        }
+        Ok(true)
     }
 
-    /// Receives the logits of all `tokens` tokens of the step just run, and adds what they say of the prompt's tokens.
-    fn prompt_logprobs(
-        &mut self,
-        prompt: &[u32],
-        tokens: usize,
-        count: usize,
-        evaluated: &mut Vec<TokenInfo>,
-    ) -> Result<(), RankError> {
-        if evaluated.is_empty() {
-            // Nothing comes before the first token to predict it.
-            evaluated.push(TokenInfo { id: prompt[0], logprob: None, top: Vec::new() });
+    /// Receives the answers to a step and tells the front what they have led to.
+    fn hear_answers(&mut self, asked: &[Asked], owners: &[u64]) -> Result<(), RankError> {
+        let mut tokens = Vec::new();
+        let mut ended = Vec::new();
+        for (asked, owners) in asked.chunks(LOGIT_ROWS).zip(owners.chunks(LOGIT_ROWS)) {
+            let (answers, end_tokens) = self.member.receive_answers(asked)?;
+            for (index, (&asked, &id)) in asked.iter().zip(owners).enumerate() {
+                // One that is gone was cancelled in the meantime.
+                let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.id == id) else { continue };
+                let outgoing = sequence.hear(answers.get(index, asked), end_tokens);
+                if let Some((tokens, cached)) = outgoing.prompt {
+                    send(self.control, &FromRank::Prompt { id, tokens, cached })?;
+                }
+                match outgoing.finish {
+                    Some(finish) => ended.push((id, finish)),
+                    None if outgoing.token.is_some() => self.schedule.wake(sequence.slot),
+                    None => {}
+                }
+                tokens.extend(outgoing.token.map(|token| (id, token)));
+            }
         }
-        let vocabulary = self.member.vocabulary_size();
-        for start in (0..tokens).step_by(LOGIT_ROWS) {
-            let logits = self.member.receive_logits(start..(start + LOGIT_ROWS).min(tokens))?;
-            for row in logits.chunks_exact(vocabulary) {
-                // The last token's logits say nothing of the prompt but of what comes after it.
-                let Some(&id) = prompt.get(evaluated.len()) else { break };
-                let logprobs = LogProbabilities::new(row);
-                let logprob = Some(logprobs.of(id));
-                evaluated.push(TokenInfo { id, logprob, top: logprobs.top(count) });
+        if !tokens.is_empty() {
+            self.tell(&FromRank::Tokens { tokens })?;
+        }
+        for (id, finish) in ended {
+            if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
+                self.end(index, finish);
             }
         }
         Ok(())
     }
 
-    /// Draws a token from the logits received last.
-    fn draw(&mut self, sampler: &mut Sampler, logprobs: Option<usize>) -> TokenInfo {
-        let logits = self.member.last_logits();
-        let Some(count) = logprobs else {
-            return TokenInfo { id: sampler.sample(logits), logprob: None, top: Vec::new() };
-        };
-        // Log-probabilities are those of the model, so they are taken before penalties change the logits.
-        let before = LogProbabilities::new(logits);
-        let (normalizer, top) = (before.normalizer(), before.top(count));
-        let raw = logits.to_vec();
-        let id = sampler.sample(logits);
-        TokenInfo { id, logprob: Some(raw[id as usize] - normalizer), top }
-    }
-
-    fn is_cancelled(&self, id: u64) -> bool {
-        self.cancelled.load(Ordering::Relaxed) >= id
+    /// Ends a sequence. The front hears of it once all ranks have counted up their times.
+    fn end(&mut self, index: usize, finish: FinishReason) {
+        let sequence = self.sequences.remove(index);
+        self.schedule.remove(sequence.slot);
+        self.slots.release(sequence.slot);
+        let (prefill_ms, decode_ms) = sequence.times();
+        self.ended.push_back(Ended { id: sequence.id, finish, prefill_ms, decode_ms });
     }
 
     fn tell(&mut self, message: &FromRank) -> Result<(), RankError> {
@@ -188,8 +278,4 @@ impl Leader<'_> {
 pub(crate) fn send(control: &mut ControlSender, message: &FromRank) -> Result<(), RankError> {
     let bytes = serde_json::to_vec(message).map_err(|error| RankError::Protocol(error.to_string()))?;
     Ok(control.send(&bytes)?)
-}
-
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1000.0
 }

@@ -6,8 +6,10 @@ use std::time::Instant;
 use fabric::{Fabric, FabricError, Team};
 use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
 
+use crate::candidates::Scored;
 use crate::memory::peak_resident_bytes;
-use crate::ranks::plan::{self, Plan, Signal, StepPlan, Wanted};
+use crate::ranks::answers::{Answers, answer_length, pack};
+use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
 use crate::ranks::protocol::Job;
 use crate::request::RankStatistics;
 
@@ -64,12 +66,15 @@ pub(crate) struct Member {
     /// Each last-stage rank's slice of the vocabulary, by place in the stage.
     vocabulary: Vec<Range<usize>>,
     vocabulary_size: usize,
-    /// On rank 0 the logits of [`LOGIT_ROWS`] tokens; on other ranks of the last stage their slice of them.
+    /// On rank 0 what all ranks of the last stage say of some tokens.
+    answers: Answers,
+    /// On other ranks of the last stage their slice of the logits of [`LOGIT_ROWS`] tokens, and the best of one.
     logits: Vec<f32>,
-    /// How many tokens' logits were received last.
-    received: usize,
+    best: Vec<Scored>,
+    answer: Vec<u32>,
     message: Vec<u8>,
-    tokens: Vec<u32>,
+    step: Step,
+    /// Since when times are counted.
     began: Instant,
 }
 
@@ -88,19 +93,15 @@ impl Member {
         let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
         let options = ShardOptions {
             threads: job.threads,
-            slots: 1,
+            slots: job.slots,
             context: job.context,
-            step_tokens: job.step_tokens,
+            step_tokens: room(&job).step_tokens,
             kv_type: job.kv_type,
         };
         let shard = Shard::load(file, &blueprint, &placement, options)?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
-        let logits = match rank {
-            0 => LOGIT_ROWS * blueprint.vocabulary,
-            _ if placement.last => LOGIT_ROWS * own,
-            _ => 0,
-        };
+        let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
         let mut member = Self {
             everyone: Team::of_range(0..layout.ranks(), rank)?,
             stage: Team::of_range(layout.stage(layout.stage_of(rank)), rank)?,
@@ -108,10 +109,12 @@ impl Member {
             shard,
             vocabulary,
             vocabulary_size: blueprint.vocabulary,
+            answers: Answers::new(if rank == 0 { blueprint.vocabulary } else { 0 }),
             logits: vec![0.0; logits],
-            received: 0,
+            best: Vec::new(),
+            answer: Vec::new(),
             message: Vec::new(),
-            tokens: Vec::with_capacity(job.step_tokens),
+            step: Step::default(),
             began: Instant::now(),
             job,
         };
@@ -140,16 +143,18 @@ impl Member {
         loop {
             let mut message = std::mem::take(&mut self.message);
             self.fabric.broadcast(&self.everyone, 0, &mut message)?;
-            let plan = plan::decode(&message, self.job.context, self.job.step_tokens);
+            let plan = plan::decode(&message, room(&self.job));
             match plan.ok_or_else(|| RankError::Protocol("rank 0 sent a plan that makes no sense".to_owned()))? {
                 Plan::Signal(Signal::Idle) => {}
                 Plan::Signal(Signal::Begin) => self.begin(),
                 Plan::Signal(Signal::Report) => self.report_to_leader()?,
                 Plan::Signal(Signal::Stop) => return Ok(()),
-                Plan::Step(StepPlan { first_position, tokens, logits }) => {
-                    tokens.copy_to(&mut self.tokens);
-                    self.run_stage(first_position)?;
-                    self.send_logits(logits.rows(self.tokens.len()))?;
+                Plan::Step(plan) => {
+                    let mut step = std::mem::take(&mut self.step);
+                    plan.copy_to(&mut step);
+                    self.run_stage(&step)?;
+                    self.send_answers(&step)?;
+                    self.step = step;
                 }
             }
             self.message = message;
@@ -166,74 +171,85 @@ impl Member {
         Ok(())
     }
 
-    /// On rank 0: starts a step on all ranks and computes this rank's part. The logits, if any are wanted, follow
-    /// through [`Member::receive_logits`].
-    pub(crate) fn lead_step(&mut self, first_position: usize, tokens: &[u32], logits: Wanted) -> Result<(), RankError> {
-        plan::encode_step(&mut self.message, first_position, tokens, logits);
+    /// On rank 0: starts a step on all ranks and computes this rank's part. What is asked follows through
+    /// [`Member::receive_answers`].
+    pub(crate) fn lead_step(&mut self, step: &Step) -> Result<(), RankError> {
+        plan::encode_step(&mut self.message, step);
         self.fabric.broadcast(&self.everyone, 0, &mut self.message)?;
-        self.tokens.clear();
-        self.tokens.extend_from_slice(tokens);
-        self.run_stage(first_position)
+        self.run_stage(step)
     }
 
-    /// On rank 0: the logits [rows, vocabulary] of the tokens `rows` of the last step, at most [`LOGIT_ROWS`] at a
-    /// time, in order and covering exactly the rows that the step's plan named.
-    pub(crate) fn receive_logits(&mut self, rows: Range<usize>) -> Result<&[f32], RankError> {
-        let size = self.vocabulary_size;
+    /// Most bytes that a rank of the last stage other than rank 0 answers.
+    pub(crate) fn answer_bytes(&self, asked: &[Asked]) -> usize {
         let last_stage = self.job.layout.last_stage();
-        let count = rows.len();
-        for (place, slice) in self.vocabulary.iter().enumerate() {
-            if last_stage.start + place == self.fabric.rank() {
-                let rows: Vec<usize> = rows.clone().collect();
-                self.shard.logits(&rows, &mut self.logits[slice.start..], size);
-            }
-        }
-        for (place, slice) in self.vocabulary.iter().enumerate() {
-            let sender = last_stage.start + place;
-            if sender == self.fabric.rank() {
-                continue;
-            }
-            for row in 0..count {
-                let own = &mut self.logits[row * size + slice.start..row * size + slice.end];
-                self.fabric.recv(sender, bytemuck::cast_slice_mut(own))?;
-            }
-        }
-        self.received = count;
-        Ok(&self.logits[..count * size])
+        let others = last_stage.zip(&self.vocabulary).filter(|(rank, _)| *rank != self.fabric.rank());
+        others.map(|(_, ids)| 4 * answer_length(asked, ids.len())).max().unwrap_or(0)
     }
 
-    /// On rank 0: the last of the logits received last. May be changed.
-    pub(crate) fn last_logits(&mut self) -> &mut [f32] {
-        let size = self.vocabulary_size;
-        &mut self.logits[self.received.saturating_sub(1) * size..][..size]
+    /// On rank 0: the answers about the tokens `asked` of a step, at most [`LOGIT_ROWS`] at a time, in order and covering
+    /// exactly those that the step asked about; and the tokens that end a generation. Steps are asked for in their order;
+    /// with a single stage, each before the next begins.
+    pub(crate) fn receive_answers(&mut self, asked: &[Asked]) -> Result<(&mut Answers, &[u32]), RankError> {
+        self.answers.clear();
+        let (this, ranks) = (self.fabric.rank(), self.job.layout.last_stage());
+        if ranks.contains(&this) {
+            let own = self.vocabulary[self.stage.index()].clone();
+            let (logits, stride) = self.answers.own(own.start);
+            let rows: Vec<usize> = asked.iter().map(|asked| asked.row).collect();
+            self.shard.logits(&rows, logits, stride);
+            self.answers.add_own(asked, own);
+        }
+        for (rank, ids) in ranks.zip(&self.vocabulary).filter(|(rank, _)| *rank != this) {
+            let length = answer_length(asked, ids.len());
+            self.answer.resize(length, 0);
+            if length > 0 {
+                self.fabric.recv(rank, bytemuck::cast_slice_mut(&mut self.answer))?;
+            }
+            self.answers.add(asked, ids.clone(), &self.answer);
+        }
+        self.answers.merge(asked);
+        Ok((&mut self.answers, &self.job.end_tokens))
     }
 
-    /// On rank 0: how every rank spent the time since the generation began.
-    pub(crate) fn collect_reports(&mut self) -> Result<Vec<RankStatistics>, RankError> {
+    /// On rank 0: asks every rank how it has spent the time since it began to count, and hears those of its own stage,
+    /// with which it has to go on at once. No answers of theirs may be under way.
+    pub(crate) fn begin_reports(&mut self) -> Result<Vec<RankStatistics>, RankError> {
         self.signal(Signal::Report)?;
         let mut reports = vec![self.report()];
-        for rank in 1..self.fabric.size() {
-            let mut bytes = [0; 24];
-            self.fabric.recv(rank, &mut bytes)?;
-            let [compute, wait, memory] = bytemuck::cast(bytes);
-            let (compute_ms, wait_ms) = (f64::from_bits(compute), f64::from_bits(wait));
-            reports.push(RankStatistics { compute_ms, wait_ms, peak_rss_bytes: memory });
+        for rank in 1..self.job.layout.tensor {
+            reports.push(self.hear_report(rank)?);
         }
         Ok(reports)
     }
 
-    /// Runs this stage's layers over `self.tokens`, between the stage before and the one after.
-    fn run_stage(&mut self, first_position: usize) -> Result<(), RankError> {
+    /// On rank 0: hears the ranks of all other stages, once all that was asked of them before has been answered.
+    pub(crate) fn finish_reports(&mut self, reports: &mut Vec<RankStatistics>) -> Result<(), RankError> {
+        for rank in reports.len()..self.fabric.size() {
+            reports.push(self.hear_report(rank)?);
+        }
+        Ok(())
+    }
+
+    fn hear_report(&mut self, rank: usize) -> Result<RankStatistics, RankError> {
+        let mut bytes = [0; 24];
+        self.fabric.recv(rank, &mut bytes)?;
+        let [compute, wait, memory] = bytemuck::cast(bytes);
+        let (compute_ms, wait_ms) = (f64::from_bits(compute), f64::from_bits(wait));
+        Ok(RankStatistics { compute_ms, wait_ms, peak_rss_bytes: memory })
+    }
+
+    /// Runs this stage's layers over the tokens of a step, between the stage before and the one after.
+    fn run_stage(&mut self, step: &Step) -> Result<(), RankError> {
         let (rank, layout) = (self.fabric.rank(), &self.job.layout);
-        let (stage, tokens) = (layout.stage_of(rank), self.tokens.len());
+        let (stage, tokens) = (layout.stage_of(rank), step.tokens.len());
         if stage == 0 {
-            self.shard.embed(&self.tokens);
+            self.shard.embed(&step.tokens);
         } else {
             let hidden = self.shard.hidden_mut(tokens);
             self.fabric.recv(rank - layout.tensor, bytemuck::cast_slice_mut(hidden))?;
         }
         let mut exchange = StageExchange { fabric: &mut self.fabric, stage: &self.stage };
-        self.shard.run_layers(&[Stretch { slot: 0, first_position, tokens }], &mut exchange)?;
+        self.shard.run_layers(&step.stretches, &mut exchange)?;
         if stage + 1 < layout.pipeline {
             let hidden = self.shard.hidden(tokens);
             self.fabric.send(rank + layout.tensor, bytemuck::cast_slice(hidden))?;
@@ -241,19 +257,19 @@ impl Member {
         Ok(())
     }
 
-    /// On ranks of the last stage other than rank 0: sends rank 0 this rank's slice of the logits of the tokens `rows`.
-    fn send_logits(&mut self, rows: Range<usize>) -> Result<(), RankError> {
+    /// On ranks of the last stage other than rank 0: tells rank 0 what it wants to know of a step.
+    fn send_answers(&mut self, step: &Step) -> Result<(), RankError> {
         if !self.job.layout.last_stage().contains(&self.fabric.rank()) {
             return Ok(());
         }
-        let width = self.vocabulary[self.stage.index()].len();
-        for start in rows.clone().step_by(LOGIT_ROWS) {
-            let block = start..(start + LOGIT_ROWS).min(rows.end);
-            let rows: Vec<usize> = block.clone().collect();
-            self.shard.logits(&rows, &mut self.logits, width);
-            for row in 0..block.len() {
-                let slice = &self.logits[row * width..(row + 1) * width];
-                self.fabric.send(0, bytemuck::cast_slice(slice))?;
+        let ids = self.vocabulary[self.stage.index()].clone();
+        let asked: Vec<Asked> = step.asked().collect();
+        for asked in asked.chunks(LOGIT_ROWS) {
+            let rows: Vec<usize> = asked.iter().map(|asked| asked.row).collect();
+            self.shard.logits(&rows, &mut self.logits, ids.len());
+            pack(asked, ids.clone(), &self.logits, &mut self.best, &mut self.answer);
+            if !self.answer.is_empty() {
+                self.fabric.send(0, bytemuck::cast_slice(&self.answer))?;
             }
         }
         Ok(())
@@ -268,6 +284,7 @@ impl Member {
         let wait_ms = self.fabric.take_waited().as_secs_f64() * 1000.0;
         let total_ms = self.began.elapsed().as_secs_f64() * 1000.0;
         let compute_ms = (total_ms - wait_ms).max(0.0);
+        self.began = Instant::now();
         RankStatistics { compute_ms, wait_ms, peak_rss_bytes: peak_resident_bytes() }
     }
 
@@ -282,11 +299,19 @@ impl Member {
         self.shard.embed(&[0]);
         // Without an exchange the result is nonsense, but all weights were read, and the next step overwrites it.
         let _ = self.shard.run_layers(&[Stretch { slot: 0, first_position: 0, tokens: 1 }], &mut model::Alone);
-        let width = self.vocabulary[self.stage.index()].len();
-        if !self.logits.is_empty() {
-            self.shard.logits(&[0], &mut self.logits, width);
+        let own = self.vocabulary[self.stage.index()].clone();
+        if self.fabric.rank() == 0 {
+            let (logits, stride) = self.answers.own(own.start);
+            self.shard.logits(&[0], logits, stride);
+        } else if !self.logits.is_empty() {
+            self.shard.logits(&[0], &mut self.logits, own.len());
         }
     }
+}
+
+/// What a rank has room for.
+fn room(job: &Job) -> Room {
+    Room { slots: job.slots, context: job.context, step_tokens: job.step_tokens.saturating_add(job.slots) }
 }
 
 /// The exchange of slices within a stage, over the fabric.

@@ -2,9 +2,15 @@
 
 use std::ops::Range;
 
-/// Bytes before the tokens: kind, logits wanted, two reserved bytes, then the first position and the token count, each
-/// a little-endian u32.
+use model::Stretch;
+
+/// Bytes before the parts: kind, three reserved bytes, then the counts of parts and of tokens, each a little-endian u32.
 const HEADER: usize = 12;
+/// Bytes of a part: slot, first position, tokens, and what is wanted (kind in the lowest byte, candidates above it).
+const PART: usize = 16;
+
+/// Most candidates for which rank 0 asks. More are hardly less than a slice of the vocabulary.
+pub(crate) const CANDIDATES_MAX: usize = 256;
 
 /// One instruction to all ranks of the group.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,53 +26,104 @@ pub(crate) enum Plan<'a> {
 pub(crate) enum Signal {
     /// Nothing to do; sent now and then so that a dead leader is told from an idle one.
     Idle,
-    /// A generation begins: start counting time.
+    /// The group gets to work: start counting time.
     Begin,
-    /// A generation has ended: send rank 0 the time counts.
+    /// A generation has ended: send rank 0 the time counts, and start anew.
     Report,
     /// The group ends.
     Stop,
 }
 
-/// One forward pass.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct StepPlan<'a> {
-    /// Position of the first token.
-    pub(crate) first_position: usize,
-    /// The tokens, at least one.
-    pub(crate) tokens: Tokens<'a>,
-    /// For which tokens the logits are wanted.
-    pub(crate) logits: Wanted,
+/// What ranks have room for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Sequences that the KV cache holds.
+    pub(crate) slots: usize,
+    /// Positions that each of them may have.
+    pub(crate) context: usize,
+    /// Tokens in a step.
+    pub(crate) step_tokens: usize,
 }
 
-/// Token ids as they travel: little-endian u32s.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Tokens<'a>(&'a [u8]);
+/// One forward pass over tokens of several sequences.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) stretches: Vec<Stretch>,
+    /// What rank 0 wants to know of each stretch.
+    pub(crate) wanted: Vec<Wanted>,
+    /// The tokens of all stretches, one after the other.
+    pub(crate) tokens: Vec<u32>,
+}
 
-/// For which tokens of a step rank 0 wants logits.
+/// What rank 0 wants to know of a stretch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    None,
+    Nothing,
+    /// All logits of the last token.
     Last,
+    /// All logits of every token.
     All,
+    /// So many of the likeliest candidates to follow the last token.
+    Best(usize),
 }
 
-impl Wanted {
-    /// The rows of a step of `tokens` tokens for which logits are wanted.
-    pub(crate) fn rows(self, tokens: usize) -> Range<usize> {
-        match self {
-            Wanted::None => 0..0,
-            Wanted::Last => tokens - 1..tokens,
-            Wanted::All => 0..tokens,
-        }
+/// A token of a step of which rank 0 wants to know something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// Its place among the tokens of the step.
+    pub(crate) row: usize,
+    /// How many candidates are wanted, all logits if `None`.
+    pub(crate) best: Option<usize>,
+}
+
+impl Step {
+    /// Adds the next tokens of a sequence.
+    pub(crate) fn push(&mut self, slot: usize, first_position: usize, tokens: &[u32], wanted: Wanted) {
+        self.stretches.push(Stretch { slot, first_position, tokens: tokens.len() });
+        self.wanted.push(wanted);
+        self.tokens.extend_from_slice(tokens);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.stretches.clear();
+        self.wanted.clear();
+        self.tokens.clear();
+    }
+
+    /// The tokens of which rank 0 wants to know something, in order.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = Asked> {
+        let mut end = 0;
+        self.stretches.iter().zip(&self.wanted).flat_map(move |(stretch, wanted)| {
+            end += stretch.tokens;
+            let (rows, best): (Range<usize>, _) = match *wanted {
+                Wanted::Nothing => (0..0, None),
+                Wanted::Last => (end - 1..end, None),
+                Wanted::All => (end - stretch.tokens..end, None),
+                Wanted::Best(count) => (end - 1..end, Some(count)),
+            };
+            rows.map(move |row| Asked { row, best })
+        })
     }
 }
 
-impl Tokens<'_> {
-    /// Writes the ids into `ids`, replacing what it held.
-    pub(crate) fn copy_to(&self, ids: &mut Vec<u32>) {
-        ids.clear();
-        ids.extend(self.0.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]])));
+/// A [`Step`] as it travels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct StepPlan<'a> {
+    parts: &'a [u8],
+    tokens: &'a [u8],
+}
+
+impl StepPlan<'_> {
+    /// Replaces `step` with this one.
+    pub(crate) fn copy_to(&self, step: &mut Step) {
+        step.clear();
+        for part in self.parts.chunks_exact(PART) {
+            // Only plans with known words get here.
+            step.wanted.push(decode_wanted(number(part, 12)).unwrap_or(Wanted::Nothing));
+            let [slot, first_position, tokens] = [0, 4, 8].map(|at| number(part, at) as usize);
+            step.stretches.push(Stretch { slot, first_position, tokens });
+        }
+        step.tokens.extend(self.tokens.chunks_exact(4).map(|id| number(id, 0)));
     }
 }
 
@@ -86,37 +143,66 @@ pub(crate) fn encode_signal(message: &mut Vec<u8>, signal: Signal) {
 }
 
 /// Replaces `message` with the plan of a step.
-pub(crate) fn encode_step(message: &mut Vec<u8>, first_position: usize, tokens: &[u32], logits: Wanted) {
-    let wanted = match logits {
-        Wanted::None => 0,
-        Wanted::Last => 1,
-        Wanted::All => 2,
-    };
+pub(crate) fn encode_step(message: &mut Vec<u8>, step: &Step) {
     message.clear();
-    message.extend([STEP, wanted, 0, 0]);
-    message.extend((first_position as u32).to_le_bytes());
-    message.extend((tokens.len() as u32).to_le_bytes());
-    message.extend(tokens.iter().flat_map(|id| id.to_le_bytes()));
+    message.extend([STEP, 0, 0, 0]);
+    message.extend((step.stretches.len() as u32).to_le_bytes());
+    message.extend((step.tokens.len() as u32).to_le_bytes());
+    for (stretch, wanted) in step.stretches.iter().zip(&step.wanted) {
+        let Stretch { slot, first_position, tokens } = *stretch;
+        message.extend([slot, first_position, tokens].into_iter().flat_map(|number| (number as u32).to_le_bytes()));
+        message.extend(encode_wanted(*wanted).to_le_bytes());
+    }
+    message.extend(step.tokens.iter().flat_map(|id| id.to_le_bytes()));
 }
 
-/// Reads a plan; `None` if it is not one, or names positions or tokens that the ranks have no room for.
-pub(crate) fn decode(message: &[u8], context: usize, step_tokens: usize) -> Option<Plan<'_>> {
-    let (header, tokens) = message.split_at_checked(HEADER)?;
-    let number = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]) as usize;
-    let (first_position, count) = (number(4), number(8));
+/// Reads a plan; `None` if it is not one, or names slots, positions or tokens that the ranks have no room for.
+pub(crate) fn decode(message: &[u8], room: Room) -> Option<Plan<'_>> {
+    let (header, rest) = message.split_at_checked(HEADER)?;
     if header[0] != STEP {
         let (_, signal) = SIGNALS.into_iter().find(|(kind, _)| *kind == header[0])?;
-        return tokens.is_empty().then_some(Plan::Signal(signal));
+        return rest.is_empty().then_some(Plan::Signal(signal));
     }
-    let logits = match header[1] {
-        0 => Wanted::None,
-        1 => Wanted::Last,
-        2 => Wanted::All,
-        _ => return None,
-    };
-    let fits = (1..=step_tokens).contains(&count) && first_position.checked_add(count)? <= context;
-    let whole = tokens.len() == count * 4;
-    (fits && whole).then_some(Plan::Step(StepPlan { first_position, tokens: Tokens(tokens), logits }))
+    let (parts, count) = (number(header, 4) as usize, number(header, 8) as usize);
+    if count > room.step_tokens || parts > count {
+        return None;
+    }
+    let (parts, tokens) = rest.split_at_checked(parts * PART)?;
+    let mut left = count;
+    for part in parts.chunks_exact(PART) {
+        decode_wanted(number(part, 12))?;
+        let [slot, first_position, tokens] = [0, 4, 8].map(|at| number(part, at) as usize);
+        left = left.checked_sub(tokens)?;
+        if slot >= room.slots || tokens == 0 || first_position.checked_add(tokens)? > room.context {
+            return None;
+        }
+    }
+    let whole = left == 0 && count > 0 && tokens.len() == count * 4;
+    whole.then_some(Plan::Step(StepPlan { parts, tokens }))
+}
+
+fn encode_wanted(wanted: Wanted) -> u32 {
+    match wanted {
+        Wanted::Nothing => 0,
+        Wanted::Last => 1,
+        Wanted::All => 2,
+        Wanted::Best(count) => 3 | (count as u32) << 8,
+    }
+}
+
+fn decode_wanted(word: u32) -> Option<Wanted> {
+    match (word & 0xff, (word >> 8) as usize) {
+        (0, 0) => Some(Wanted::Nothing),
+        (1, 0) => Some(Wanted::Last),
+        (2, 0) => Some(Wanted::All),
+        (3, count @ 1..=CANDIDATES_MAX) => Some(Wanted::Best(count)),
+        _ => None,
+    }
+}
+
+/// The number at `at`. The caller has made sure that it is there.
+fn number(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
 #[cfg(test)]
@@ -125,36 +211,69 @@ mod tests {
 
     use super::*;
 
+    const ROOM: Room = Room { slots: 3, context: 1000, step_tokens: 16 };
+
+    fn decoded(message: &[u8], room: Room) -> Option<Step> {
+        let mut step = Step { tokens: vec![9], ..Step::default() };
+        match decode(message, room)? {
+            Plan::Step(plan) => plan.copy_to(&mut step),
+            Plan::Signal(_) => return None,
+        }
+        Some(step)
+    }
+
     #[test]
     fn plans_survive_the_wire() {
         let mut message = Vec::new();
         for (_, signal) in SIGNALS {
             encode_signal(&mut message, signal);
-            assert_eq!(decode(&message, 8, 8), Some(Plan::Signal(signal)));
+            assert_eq!(decode(&message, ROOM), Some(Plan::Signal(signal)));
         }
-        encode_step(&mut message, 5, &[1, 70_000], Wanted::Last);
-        let Some(Plan::Step(step)) = decode(&message, 7, 2) else { panic!("not a step") };
-        let mut ids = vec![9];
-        step.tokens.copy_to(&mut ids);
-        assert_eq!((step.first_position, ids, step.logits), (5, vec![1, 70_000], Wanted::Last));
-        assert_eq!(step.logits.rows(2), 1..2);
-        // The same plan does not fit a shorter context or a smaller step.
-        assert_eq!(decode(&message, 6, 2), None);
-        assert_eq!(decode(&message, 7, 1), None);
+        let mut step = Step::default();
+        step.push(2, 5, &[1, 70_000], Wanted::Last);
+        step.push(0, 0, &[4], Wanted::Nothing);
+        step.push(1, 7, &[3], Wanted::Best(40));
+        step.push(1, 8, &[3, 6], Wanted::All);
+        encode_step(&mut message, &step);
+        assert_eq!(decoded(&message, ROOM), Some(step.clone()));
+        let asked: Vec<_> = step.asked().map(|asked| (asked.row, asked.best)).collect();
+        assert_eq!(asked, [(1, None), (3, Some(40)), (4, None), (5, None)]);
+        // The same plan fits neither fewer slots nor a shorter context nor a smaller step.
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 6 }), Some(step));
+        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 6 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 6 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 5 }), None);
+    }
+
+    #[test]
+    fn candidates_have_a_bound() {
+        let mut message = Vec::new();
+        for (count, fits) in [(0, false), (1, true), (CANDIDATES_MAX, true), (CANDIDATES_MAX + 1, false)] {
+            let mut step = Step::default();
+            step.push(0, 0, &[1], Wanted::Best(count));
+            encode_step(&mut message, &step);
+            assert_eq!(decoded(&message, ROOM).is_some(), fits, "{count}");
+        }
     }
 
     proptest! {
         #[test]
-        fn foreign_bytes_never_panic(message in prop::collection::vec(any::<u8>(), 0..64)) {
-            let _ = decode(&message, 1000, 16);
+        fn foreign_bytes_never_panic(message in prop::collection::vec(any::<u8>(), 0..96), step in any::<bool>()) {
+            let mut message = message;
+            if let (true, Some(kind)) = (step, message.first_mut()) {
+                *kind = STEP;
+            }
+            let _ = decoded(&message, ROOM);
         }
 
         #[test]
-        fn a_cut_step_is_refused(tokens in prop::collection::vec(any::<u32>(), 1..16), cut in 1_usize..12) {
+        fn a_cut_step_is_refused(tokens in prop::collection::vec(any::<u32>(), 1..16), cut in 1_usize..40) {
+            let mut step = Step::default();
+            step.push(0, 0, &tokens, Wanted::All);
             let mut message = Vec::new();
-            encode_step(&mut message, 0, &tokens, Wanted::All);
+            encode_step(&mut message, &step);
             message.truncate(message.len() - cut.min(message.len()));
-            prop_assert_eq!(decode(&message, 100, 16), None);
+            prop_assert_eq!(decoded(&message, ROOM), None);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The life of a rank: load, wait for the others, work, end.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
@@ -21,14 +20,12 @@ const LISTEN: Duration = Duration::from_secs(60);
 /// When the model cannot be loaded, or another rank or the front is lost. The front has been told, if it could be.
 pub fn run_rank(joined: Joined, job: Job, path: &Path) -> Result<(), RankError> {
     let (control, receiver) = joined.control.split();
-    let cancelled = AtomicU64::new(0);
     let (orders_in, orders) = mpsc::channel();
-    let noted = &cancelled;
     std::thread::scope(|scope| {
         // The sender goes with the thread: orders end when the front's connection does.
-        scope.spawn(move || listen(receiver, orders_in, noted));
+        scope.spawn(move || listen(receiver, orders_in));
         let mut control = Hangup(control);
-        let result = work(joined.fabric, job, path, &mut control.0, &orders, &cancelled);
+        let result = work(joined.fabric, job, path, &mut control.0, &orders);
         if let Err(error) = &result {
             let failed = FromRank::Failed { message: error.to_string(), lost: error.lost_rank() };
             if let Err(unreachable) = send(&mut control.0, &failed) {
@@ -63,7 +60,6 @@ fn work(
     path: &Path,
     control: &mut ControlSender,
     orders: &Receiver<ToRank>,
-    cancelled: &AtomicU64,
 ) -> Result<(), RankError> {
     let started = Instant::now();
     let file = Gguf::open(path)?;
@@ -78,7 +74,7 @@ fn work(
     if member.rank() > 0 {
         return member.follow();
     }
-    Leader { member, control, orders, cancelled, cached: Vec::new() }.lead()
+    Leader::new(member, control, orders).lead()
 }
 
 fn check_same_model(file: &Gguf, job: &Job, path: &Path) -> Result<(), RankError> {
@@ -94,27 +90,19 @@ pub fn model_bytes(file: &Gguf) -> u64 {
     file.tensors().map(|tensor| tensor.byte_len as u64).sum()
 }
 
-/// Passes the front's messages on, until its connection ends. Cancellations are also noted at once, because rank 0
-/// reads its orders only between requests.
-fn listen(mut receiver: ControlReceiver, orders: Sender<ToRank>, cancelled: &AtomicU64) {
+/// Passes the front's messages on, until its connection ends.
+fn listen(mut receiver: ControlReceiver, orders: Sender<ToRank>) {
     loop {
         let message = match receiver.recv(LISTEN) {
             Ok(Some(message)) => message,
             Ok(None) => continue,
             Err(error) => {
                 tracing::debug!("the control channel ended: {error}");
-                // Nobody is left to answer to: what runs is of no use any more.
-                cancelled.store(u64::MAX, Ordering::Relaxed);
                 return;
             }
         };
         match serde_json::from_slice(&message) {
             Ok(order) => {
-                match order {
-                    ToRank::Cancel { id } => drop(cancelled.fetch_max(id, Ordering::Relaxed)),
-                    ToRank::Stop => cancelled.store(u64::MAX, Ordering::Relaxed),
-                    ToRank::Start | ToRank::Generate { .. } => {}
-                }
                 if orders.send(order).is_err() {
                     return;
                 }

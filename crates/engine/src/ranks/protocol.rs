@@ -19,9 +19,11 @@ pub struct Job {
     pub layout: Layout,
     /// Threads per rank.
     pub threads: usize,
-    /// Positions that the KV cache holds.
+    /// Sequences that run at once.
+    pub slots: usize,
+    /// Positions that the KV cache holds of each of them.
     pub context: usize,
-    /// Most tokens in one step.
+    /// Most tokens of prompts in one step. Each sequence that answers adds one.
     pub step_tokens: usize,
     /// Whether the ranks of the front's machine have more threads than it has cores, so that waiting ones must give
     /// theirs up.
@@ -52,12 +54,12 @@ pub(crate) enum ToRank {
 pub(crate) enum FromRank {
     /// The shard is loaded.
     Ready { load_ms: f64, weight_bytes: u64 },
-    /// A part of the prompt was evaluated. Tells the front that rank 0 is alive.
-    Progress { id: u64 },
+    /// A part of a prompt was evaluated. Tells the front that rank 0 is alive.
+    Progress {},
     /// The prompt was evaluated.
     Prompt { id: u64, tokens: Vec<TokenInfo>, cached: usize },
-    /// A token was drawn.
-    Token { id: u64, token: TokenInfo },
+    /// Tokens were drawn, one for each of some requests.
+    Tokens { tokens: Vec<(u64, TokenInfo)> },
     /// The request has ended.
     Done { id: u64, finish: FinishReason, prefill_ms: f64, decode_ms: f64, ranks: Vec<RankStatistics> },
     /// This rank cannot go on. `lost` is the rank that it could not reach, if that is why.

@@ -44,6 +44,7 @@ impl Group {
             model_bytes: model_bytes(&file),
             layout,
             threads: 1,
+            slots: 4,
             context: 512,
             step_tokens: 32,
             crowded: true,
@@ -72,7 +73,7 @@ impl Group {
         let (front, _) = Front::start(controls, Duration::from_secs(60)).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
         let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template: None, context: job.context };
-        let engine = Engine::start(model, Limits::default(), Box::new(front));
+        let engine = Engine::start(model, Limits { running: job.slots, ..Limits::default() }, Box::new(front));
         Self { engine, ranks }
     }
 

@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// How long running requests may go on once the server is told to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
+    /// Requests that are answered at once, each with a context of its own; those beyond wait
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
 }
@@ -35,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = runtime.context("cannot start the server's threads")?;
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
-    let session = Session::start(&arguments.model, &arguments.layout)?;
+    let session = Session::start_parallel(&arguments.model, &arguments.layout, arguments.parallel.into())?;
     interrupt::leave_to_others();
     let options =
         server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };

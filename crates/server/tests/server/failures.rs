@@ -12,7 +12,7 @@ const CHAT: &str = "/v1/chat/completions";
 #[tokio::test]
 async fn a_full_queue_refuses_with_429_and_then_recovers() {
     let (gate, script) = gated("done");
-    let server = Server::with(Options::default(), Limits { waiting: 1 }, script).await;
+    let server = Server::with(Options::default(), Limits { running: 1, waiting: 1 }, script).await;
     let first = server.post_in_background(CHAT, &chat(json!({})));
     server.wait_for_status(1, 0).await;
     let second = server.post_in_background(CHAT, &chat(json!({})));
@@ -33,7 +33,7 @@ async fn a_full_queue_refuses_with_429_and_then_recovers() {
 #[tokio::test]
 async fn the_second_answer_of_a_request_waits_for_a_place_in_the_queue() {
     let (gate, script) = gated("done");
-    let server = Server::with(Options::default(), Limits { waiting: 1 }, script).await;
+    let server = Server::with(Options::default(), Limits { running: 1, waiting: 1 }, script).await;
     let twice = server.post_in_background(CHAT, &chat(json!({"n": 2})));
     server.wait_for_status(1, 0).await;
     let others = [0, 1].map(|_| chat(json!({})));

@@ -46,10 +46,10 @@ impl Server {
     ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&requests);
-        let backend = Script(move |request: &Request, observer: &mut dyn Observer| {
+        let backend = Script(Mutex::new(move |request: &Request, observer: &mut dyn Observer| {
             record.lock().unwrap().push(request.clone());
             script(request, observer)
-        });
+        }));
         let model = ModelInfo {
             id: NAME.to_owned(),
             created: 1_700_000_000,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
 use engine::{
@@ -29,12 +29,12 @@ pub(crate) static MODEL: LazyLock<TestModel> = LazyLock::new(|| {
 
 pub(crate) type Run = Result<Outcome, EngineError>;
 
-/// A backend made of a closure.
-pub(crate) struct Script<F>(pub(crate) F);
+/// A backend made of a closure, which runs one request at a time.
+pub(crate) struct Script<F>(pub(crate) Mutex<F>);
 
 impl<F: FnMut(&Request, &mut dyn Observer) -> Run + Send> Backend for Script<F> {
-    fn generate(&mut self, request: &Request, observer: &mut dyn Observer) -> Run {
-        (self.0)(request, observer)
+    fn generate(&self, request: &Request, observer: &mut dyn Observer) -> Run {
+        (self.0.lock().unwrap())(request, observer)
     }
 }
 

@@ -1,0 +1,164 @@
+//! One request under way, as rank 0 sees it.
+
+use std::time::Instant;
+
+use crate::ranks::answers::Answer;
+use crate::ranks::plan::Wanted;
+use crate::request::{FinishReason, Request, TokenInfo};
+use crate::sampler::{LogProbabilities, Sampler};
+
+/// A request in a slot of the KV cache.
+pub(crate) struct Sequence {
+    pub(crate) id: u64,
+    pub(crate) slot: usize,
+    request: Request,
+    sampler: Sampler,
+    /// Most tokens to generate.
+    most: usize,
+    /// Tokens of the prompt that were in the KV cache already, and of those that steps have taken since.
+    reused: usize,
+    taken: usize,
+    /// What is known of the prompt's tokens, where asked for.
+    evaluated: Vec<TokenInfo>,
+    generated: usize,
+    /// The token drawn last, with which it goes on.
+    last: u32,
+    started: Instant,
+    /// When the prompt was done and the first token was drawn.
+    answered: Option<Instant>,
+}
+
+/// What an answer of the ranks has led to.
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    /// The prompt is done: its tokens, where asked for, and how many of them came from the KV cache.
+    pub(crate) prompt: Option<(Vec<TokenInfo>, usize)>,
+    /// A token was drawn.
+    pub(crate) token: Option<TokenInfo>,
+    /// The sequence has ended.
+    pub(crate) finish: Option<FinishReason>,
+}
+
+impl Sequence {
+    /// A request in `slot`, which holds the first `reused` tokens of its prompt.
+    pub(crate) fn new(
+        id: u64,
+        request: Request,
+        (slot, reused): (usize, usize),
+        vocabulary: usize,
+        context: usize,
+    ) -> Self {
+        let room = context.saturating_sub(request.prompt.len());
+        let most = request.max_tokens.unwrap_or(usize::MAX).min(room);
+        let sampler = Sampler::new(&request, vocabulary, most);
+        Self {
+            id,
+            slot,
+            sampler,
+            most,
+            reused,
+            taken: 0,
+            evaluated: Vec::new(),
+            generated: 0,
+            last: 0,
+            started: Instant::now(),
+            answered: None,
+            request,
+        }
+    }
+
+    /// How many tokens at the beginning of a request's prompt need not be evaluated if they are in the KV cache. The last
+    /// one always is: what follows it is wanted.
+    pub(crate) fn reusable(request: &Request) -> usize {
+        if request.prompt_logprobs.is_some() { 0 } else { request.prompt.len().saturating_sub(1) }
+    }
+
+    /// Tokens of the prompt that have to be evaluated.
+    pub(crate) fn prompt_left(&self) -> usize {
+        self.request.prompt.len() - self.reused - self.taken
+    }
+
+    /// The next `count` tokens that a step takes, and what is wanted of them.
+    pub(crate) fn take(&mut self, count: usize) -> (&[u32], Wanted) {
+        let left = self.prompt_left();
+        if left == 0 {
+            return (std::slice::from_ref(&self.last), self.sampler.wanted());
+        }
+        let first = self.reused + self.taken;
+        self.taken += count;
+        let wanted = match self.request.prompt_logprobs {
+            Some(_) => Wanted::All,
+            None if count == left => self.sampler.wanted(),
+            None => Wanted::Nothing,
+        };
+        (&self.request.prompt[first..first + count], wanted)
+    }
+
+    /// Goes on with what the ranks say of a token.
+    pub(crate) fn hear(&mut self, answer: Answer<'_>, end_tokens: &[u32]) -> Outgoing {
+        let mut outgoing = Outgoing::default();
+        if self.answered.is_none() {
+            if let (Some(count), Answer::Whole(logits)) = (self.request.prompt_logprobs, &answer)
+                && self.knows_prompt(logits, count)
+            {
+                return outgoing;
+            }
+            outgoing.prompt = Some((std::mem::take(&mut self.evaluated), self.reused));
+            if self.most == 0 {
+                self.answered = Some(Instant::now());
+                outgoing.finish = Some(FinishReason::Length);
+                return outgoing;
+            }
+        }
+        let token = self.draw(answer);
+        self.answered.get_or_insert_with(Instant::now);
+        self.generated += 1;
+        self.last = token.id;
+        if !self.request.ignore_end && end_tokens.contains(&token.id) {
+            outgoing.finish = Some(FinishReason::Stop);
+        } else if self.generated == self.most {
+            outgoing.finish = Some(FinishReason::Length);
+        }
+        outgoing.token = Some(token);
+        outgoing
+    }
+
+    /// Adds what logits say of the next token of the prompt. False if there is none: they are those of its last token.
+    fn knows_prompt(&mut self, logits: &[f32], count: usize) -> bool {
+        let prompt = &self.request.prompt;
+        if self.evaluated.is_empty() {
+            // Nothing comes before the first token to predict it.
+            self.evaluated.push(TokenInfo { id: prompt[0], logprob: None, top: Vec::new() });
+        }
+        let Some(&id) = prompt.get(self.evaluated.len()) else { return false };
+        let logprobs = LogProbabilities::new(logits);
+        self.evaluated.push(TokenInfo { id, logprob: Some(logprobs.of(id)), top: logprobs.top(count) });
+        true
+    }
+
+    fn draw(&mut self, answer: Answer<'_>) -> TokenInfo {
+        let plain = |id| TokenInfo { id, logprob: None, top: Vec::new() };
+        match (answer, self.request.logprobs) {
+            (Answer::Best(best), _) => plain(self.sampler.sample_best(best)),
+            (Answer::Whole(logits), None) => plain(self.sampler.sample(logits)),
+            (Answer::Whole(logits), Some(count)) => {
+                // Log-probabilities are those of the model, so they are taken before penalties change the logits.
+                let before = LogProbabilities::new(logits);
+                let (normalizer, top) = (before.normalizer(), before.top(count));
+                let raw = logits.to_vec();
+                let id = self.sampler.sample(logits);
+                TokenInfo { id, logprob: Some(raw[id as usize] - normalizer), top }
+            }
+        }
+    }
+
+    /// Milliseconds up to the first token, and since then.
+    pub(crate) fn times(&self) -> (f64, f64) {
+        let milliseconds = |duration: std::time::Duration| duration.as_secs_f64() * 1000.0;
+        let answered = self.answered.unwrap_or(self.started);
+        (
+            milliseconds(answered - self.started),
+            milliseconds(self.answered.map_or(Default::default(), |at| at.elapsed())),
+        )
+    }
+}
