@@ -19,6 +19,7 @@ mod matrix;
 mod multiply;
 mod norm;
 mod pool;
+pub mod probe;
 mod rope;
 mod simd;
 

@@ -84,6 +84,27 @@ fn bench_gives_a_row_for_each_pair_of_lengths() {
 }
 
 #[test]
+fn kernels_are_measured_against_the_machine() {
+    let few = ["--formats", "Q4_1,F16", "--sizes", "64x256", "--tokens", "1,8", "--threads", "1,2", "--seconds", "0"];
+    let report = json(&[&["bench", "kernels", "--only", "multiply,norm,job", "--json"][..], &few].concat());
+    for limits in report["limits"].as_array().unwrap() {
+        for limit in ["memory_gb_s", "cache_gb_s", "integer_gop_s", "float_gop_s"] {
+            assert!(number(limits, limit) > 0.0, "{limits}");
+        }
+    }
+    // For one thread and for two: two formats and a norm with one token and with eight, and an empty job.
+    let kernels = report["kernels"].as_array().unwrap();
+    assert_eq!(kernels.len(), 2 * (2 * 2 + 2 + 1));
+    for kernel in kernels {
+        assert!(
+            number(kernel, "best_us") > 0.0 && kernel["best_us"].as_f64() <= kernel["median_us"].as_f64(),
+            "{kernel}"
+        );
+        assert!(kernel["kernel"] == "empty job" || number(kernel, "share") > 0.0, "{kernel}");
+    }
+}
+
+#[test]
 fn perplexity_is_the_same_on_any_layout() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("text.txt");

@@ -10,6 +10,7 @@
 pub(crate) mod math;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod neon;
+pub(crate) mod peak;
 mod portable;
 #[cfg(test)]
 mod tests;

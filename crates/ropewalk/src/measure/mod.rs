@@ -1,6 +1,9 @@
-//! Measurements of the fabric: what the ranks do, and how the command gathers what they found.
+//! Measurements: of the machine and its kernels; and of the fabric, what the ranks do and how the command gathers what
+//! they found.
 
 mod collectives;
+pub(crate) mod kernels;
+pub(crate) mod limits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

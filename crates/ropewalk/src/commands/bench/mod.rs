@@ -1,6 +1,7 @@
 //! `ropewalk bench`: prefill and decode speed.
 
 mod collectives;
+mod kernels;
 
 use anyhow::bail;
 use clap::{Args, Subcommand};
@@ -57,6 +58,7 @@ pub(crate) struct Arguments {
 #[derive(Subcommand)]
 enum Other {
     Collectives(collectives::Arguments),
+    Kernels(kernels::Arguments),
 }
 
 /// One line of the result.
@@ -104,14 +106,16 @@ impl Arguments {
     pub(crate) fn launchable(&mut self) -> Launchable<'_> {
         match &mut self.other {
             Some(Other::Collectives(arguments)) => arguments.group.launchable(),
-            None => self.layout.launchable(),
+            Some(Other::Kernels(_)) | None => self.layout.launchable(),
         }
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    if let Some(Other::Collectives(arguments)) = &arguments.other {
-        return collectives::run(arguments);
+    match &arguments.other {
+        Some(Other::Collectives(arguments)) => return collectives::run(arguments),
+        Some(Other::Kernels(arguments)) => return kernels::run(arguments),
+        None => {}
     }
     if arguments.repetitions == 0 || arguments.prompt.contains(&0) {
         bail!("--repetitions and --prompt must be at least 1");

@@ -1,0 +1,208 @@
+//! Timings of single kernels, with sizes as real models have them.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kernels::{
+    Activations, Attention, AttentionScratch, DType, Gate, KvCache, KvType, Matrix, Pool, Product, RopeAngles,
+    RopeLayout, attend, gate_in_place, multiply, rms_norm,
+};
+
+use super::limits::Needs;
+
+/// Calls are timed in rounds of at least this length, of which the best one counts: others disturb it least.
+const ROUND: Duration = Duration::from_millis(1);
+/// Rounds of one measurement at least.
+const ROUNDS: usize = 3;
+
+/// One kernel with its arguments.
+pub(crate) struct Kernel<'a> {
+    /// What it does, and to what, such as `multiply Q4_1`.
+    pub(crate) name: String,
+    /// Sizes, in words of the kernel.
+    pub(crate) shape: String,
+    /// Tokens in one call.
+    pub(crate) tokens: usize,
+    /// What one call needs at least.
+    pub(crate) needs: Needs,
+    /// Runs it. The argument counts the calls, so that each can take other weights than the one before.
+    call: Box<dyn FnMut(usize) + 'a>,
+}
+
+/// Times of one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) best: f64,
+    pub(crate) median: f64,
+}
+
+impl Kernel<'_> {
+    /// Seconds that a call takes, measured for `budget`.
+    pub(crate) fn time(&mut self, budget: Duration) -> Times {
+        let mut calls = 0;
+        let mut rounds = Vec::new();
+        let started = Instant::now();
+        while rounds.len() < ROUNDS || started.elapsed() < budget {
+            let (round, before) = (Instant::now(), calls);
+            while round.elapsed() < ROUND {
+                (self.call)(calls);
+                calls += 1;
+            }
+            rounds.push(round.elapsed().as_secs_f64() / (calls - before) as f64);
+        }
+        rounds.sort_by(f64::total_cmp);
+        Times { best: rounds[0], median: rounds[rounds.len() / 2] }
+    }
+}
+
+/// The size of a matrix of weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+}
+
+/// The product of `tokens` tokens with a matrix: a different one in each call, until all of `weights` was used. `None` if
+/// rows of this format cannot be of this size.
+pub(crate) fn product<'a>(
+    pool: &'a Pool,
+    weights: &Bytes,
+    dtype: DType,
+    size: Size,
+    tokens: usize,
+) -> anyhow::Result<Option<Kernel<'a>>> {
+    let Size { rows, columns } = size;
+    let Ok(row_bytes) = dtype.row_bytes(columns) else { return Ok(None) };
+    let bytes = row_bytes * rows;
+    let matrices = (0..weights.len() / bytes.max(1))
+        .map(|index| Matrix::new(dtype, rows, columns, weights.slice(index * bytes..(index + 1) * bytes)));
+    let matrices = matrices.collect::<Result<Vec<_>, _>>()?;
+    anyhow::ensure!(!matrices.is_empty(), "a matrix of {rows}x{columns} takes more than {} bytes", weights.len());
+    let mut input = Activations::new(tokens, columns);
+    input.load(pool, &waves(tokens * columns), columns);
+    let mut out = vec![0.0; tokens * rows];
+    Ok(Some(Kernel {
+        name: format!("multiply {dtype}"),
+        shape: format!("{rows}x{columns}"),
+        tokens,
+        needs: Needs {
+            bytes,
+            cached: false,
+            operations: 2 * rows * columns * tokens,
+            integers: !matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
+        },
+        call: Box::new(move |call| {
+            let weights = &matrices[call % matrices.len()];
+            multiply(pool, &input, &mut [Product { weights, bias: None, out: &mut out, stride: rows }]);
+        }),
+    }))
+}
+
+/// Heads of an attention layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heads {
+    pub(crate) query: usize,
+    pub(crate) kv: usize,
+    pub(crate) dim: usize,
+}
+
+/// Attention of `tokens` tokens, the last of which sees `depth` positions: over another cache in each call, until all of
+/// them together take `rotated` bytes.
+pub(crate) fn attention(
+    pool: &Pool,
+    kind: KvType,
+    heads: Heads,
+    (tokens, depth): (usize, usize),
+    rotated: usize,
+) -> Kernel<'_> {
+    let Heads { query, kv, dim } = heads;
+    let element = match kind {
+        KvType::F32 => 4,
+        KvType::F16 => 2,
+    };
+    let bytes = 2 * depth * kv * dim * element;
+    // Many tokens read a cache many times, so that it does not matter where it lies at first.
+    let count = if tokens == 1 { (rotated / bytes).max(1) } else { 1 };
+    let keys = waves(depth * kv * dim);
+    let caches = (0..count).map(|_| {
+        let mut cache = KvCache::new(kind, depth, kv, dim);
+        cache.store(0, &keys, &keys);
+        cache
+    });
+    let caches: Vec<_> = caches.collect();
+    let kv_head_of: Vec<usize> = (0..query).map(|head| head * kv / query).collect();
+    let mut scratch = AttentionScratch::new(pool.threads(), query, dim, depth);
+    let queries = waves(tokens * query * dim);
+    let mut out = vec![0.0; queries.len()];
+    let first = depth - tokens;
+    let pairs: usize = (first + 1..=depth).sum();
+    Kernel {
+        name: format!("attention {}", format!("{kind:?}").to_uppercase()),
+        shape: format!("{query}/{kv} heads of {dim}, depth {depth}"),
+        tokens,
+        needs: Needs { bytes, cached: false, operations: 4 * pairs * query * dim, integers: false },
+        call: Box::new(move |call| {
+            let shape =
+                Attention { query_heads: query, head_dim: dim, scale: 0.1, window: None, kv_head_of: &kv_head_of };
+            attend(pool, &shape, &caches[call % caches.len()], &queries, first, &mut out, &mut scratch);
+        }),
+    }
+}
+
+/// What else happens to `tokens` tokens of a model with a hidden state of `hidden` and a feed-forward network of `wide`
+/// values. All of it lies in a cache.
+pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide: usize) -> Vec<Kernel<'a>> {
+    let (x, weight) = (waves(tokens * hidden), waves(hidden));
+    let (up, mut gate) = (waves(tokens * wide), waves(tokens * wide));
+    let (mut normed, mut rotated, keys) = (x.clone(), x.clone(), x.clone());
+    let mut input = Activations::new(tokens, hidden);
+    let loaded = x.clone();
+    let frequencies = (0..HEAD / 2).map(|i| 1e4_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
+    let mut angles = RopeAngles::new(frequencies, 1.0, tokens);
+    let mut cache = KvCache::new(KvType::F16, tokens, hidden / HEAD, HEAD);
+    let kernel = |name: &str, width: usize, inputs: usize, call: Box<dyn FnMut(usize) + 'a>| Kernel {
+        name: name.to_owned(),
+        shape: width.to_string(),
+        tokens,
+        needs: Needs {
+            bytes: inputs * tokens * width * size_of::<f32>(),
+            cached: true,
+            operations: 0,
+            integers: false,
+        },
+        call,
+    };
+    vec![
+        kernel("norm", hidden, 1, Box::new(move |_| rms_norm(pool, &x, hidden, &weight, 1e-5, &mut normed))),
+        kernel("quantize activations", hidden, 1, Box::new(move |_| input.load(pool, &loaded, hidden))),
+        kernel("gate SiLU", wide, 2, Box::new(move |_| gate_in_place(pool, &mut gate, &up, Gate::Silu))),
+        kernel(
+            "rotary embedding",
+            hidden,
+            1,
+            Box::new(move |_| {
+                angles.prepare(0, tokens);
+                angles.rotate(RopeLayout::Interleaved, &mut rotated, hidden / HEAD, HEAD);
+            }),
+        ),
+        kernel("store keys and values", hidden, 2, Box::new(move |_| cache.store(0, &keys, &keys))),
+    ]
+}
+
+/// An empty job: what it takes to set all threads to work and to wait for their end.
+pub(crate) fn empty_job(pool: &Pool) -> Kernel<'_> {
+    Kernel {
+        name: "empty job".to_owned(),
+        shape: format!("{} threads", pool.threads()),
+        tokens: 0,
+        needs: Needs { bytes: 0, cached: true, operations: 0, integers: false },
+        call: Box::new(move |_| pool.run(&|_| {})),
+    }
+}
+
+/// Values of a head in the kernels that do not depend much on it.
+const HEAD: usize = 64;
+
+fn waves(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i as f32 * 0.37).sin()).collect()
+}
