@@ -14,6 +14,7 @@ mod validate;
 
 pub use backend::{Backend, Flow, Observer, Outcome};
 pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};
+pub use memory::peak_resident_bytes;
 pub use request::{
     Completion, EngineError, Event, FinishReason, RankStatistics, Request, Sampling, SubmitError, Timings, TokenInfo,
     TopToken,

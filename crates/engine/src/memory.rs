@@ -1,7 +1,7 @@
 //! What the operating system tells of this process's memory.
 
 /// The largest resident memory so far in bytes, or 0 where the system does not tell.
-pub(crate) fn peak_resident_bytes() -> u64 {
+pub fn peak_resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());

@@ -29,6 +29,8 @@ pub(crate) struct Session {
     pub(crate) threads: usize,
     /// Milliseconds from the start of the ranks until all were ready.
     pub(crate) load_ms: f64,
+    /// Bytes of weights that all ranks together read per token.
+    pub(crate) weight_bytes: u64,
     /// Dropped after the engine, which tells the ranks to stop.
     _children: Children,
 }
@@ -80,14 +82,15 @@ impl Session {
             kv_type: options.cache_type.kv_type(),
         };
         let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
-        let (front, _) = Front::start(controls, LOAD)?;
+        let (front, ready) = Front::start(controls, LOAD)?;
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let model =
             ModelInfo { id: local.name.clone(), created, tokenizer: Arc::new(tokenizer), chat_template, context };
         let engine = Engine::start(model, Limits { running: parallel, ..Limits::default() }, Box::new(front));
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
-        Ok(Self { engine, layout, threads, load_ms, _children: children })
+        let weight_bytes = ready.iter().map(|rank| rank.weight_bytes).sum();
+        Ok(Self { engine, layout, threads, load_ms, weight_bytes, _children: children })
     }
 }
 

@@ -66,21 +66,33 @@ fn a_conversation_goes_on_until_the_input_ends() {
 }
 
 #[test]
-fn bench_gives_a_row_for_each_pair_of_lengths() {
+fn bench_gives_a_row_for_each_combination_of_lengths() {
     let model = tiny("tiny-llama-q4_1");
-    let rows =
-        json(&["bench", &model, "--prompt", "16,40", "--gen", "8", "--threads", "1", "--repetitions", "3", "--json"]);
+    let rows = json(&["bench", &model, "-p", "16,40", "-n", "8", "-d", "0,32", "-t", "1", "-r", "3", "--json"]);
     let rows = rows.as_array().unwrap();
-    assert_eq!(rows.len(), 2);
+    let lengths: Vec<_> = rows.iter().map(|row| (number(row, "prompt"), number(row, "depth"))).collect();
+    assert_eq!(lengths, [(16.0, 0.0), (16.0, 32.0), (40.0, 0.0), (40.0, 32.0)]);
     for row in rows {
-        for speed in ["prefill_tok_s", "decode_tok_s"] {
-            let [median, min, max] = ["median", "min", "max"].map(|key| number(&row[speed], key));
+        for figure in ["prefill_tok_s", "ttft_ms", "decode_tok_s"] {
+            let [median, min, max] = ["median", "min", "max"].map(|key| number(&row[figure], key));
             assert!(0.0 < min && min <= median && median <= max, "{row}");
         }
         assert_eq!((row["layout"].as_str(), row["threads"].as_u64()), (Some("tp1 x pp1"), Some(1)));
+        assert!(number(row, "load_ms") > 0.0 && number(row, "weight_bytes_per_token") > 1e4, "{row}");
+        let memory = &row["memory"];
+        let sum = number(memory, "front_bytes") + memory["rank_bytes"][0].as_f64().unwrap();
+        assert_eq!(number(memory, "sum_bytes"), sum);
     }
-    let depths = json(&["bench", &model, "-p", "16", "--gen", "4", "--depth", "0,32", "-r", "1", "--json"]);
-    assert_eq!(depths[1]["depth"], 32);
+}
+
+#[test]
+fn bench_measures_what_it_is_asked_for_against_the_limits() {
+    let model = tiny("tiny-llama-q4_1");
+    let long_names = ["--n-prompt", "16", "--n-gen", "0", "--n-depth", "0", "--repetitions", "1", "--ranks", "2"];
+    let rows = json(&[&["bench", &model, "--roofline", "--json"][..], &long_names].concat());
+    assert!(number(&rows[0], "prefill_share") > 0.0, "{rows}");
+    assert!(rows[0]["decode_tok_s"].is_null() && rows[0]["decode_share"].is_null(), "{rows}");
+    assert_eq!(rows[0]["memory"]["rank_bytes"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use kernels::{
     RopeLayout, attend, gate_in_place, multiply, rms_norm,
 };
 
-use super::limits::Needs;
+use super::work::Work;
 
 /// Calls are timed in rounds of at least this length, of which the best one counts: others disturb it least.
 const ROUND: Duration = Duration::from_millis(1);
@@ -23,8 +23,8 @@ pub(crate) struct Kernel<'a> {
     pub(crate) shape: String,
     /// Tokens in one call.
     pub(crate) tokens: usize,
-    /// What one call needs at least.
-    pub(crate) needs: Needs,
+    /// What one call takes at least.
+    pub(crate) work: Work,
     /// Runs it. The argument counts the calls, so that each can take other weights than the one before.
     call: Box<dyn FnMut(usize) + 'a>,
 }
@@ -85,12 +85,7 @@ pub(crate) fn product<'a>(
         name: format!("multiply {dtype}"),
         shape: format!("{rows}x{columns}"),
         tokens,
-        needs: Needs {
-            bytes,
-            cached: false,
-            operations: 2 * rows * columns * tokens,
-            integers: !matches!(dtype, DType::F32 | DType::F16 | DType::BF16),
-        },
+        work: Work::product(dtype, bytes, 2 * rows * columns * tokens),
         call: Box::new(move |call| {
             let weights = &matrices[call % matrices.len()];
             multiply(pool, &input, &mut [Product { weights, bias: None, out: &mut out, stride: rows }]);
@@ -140,7 +135,7 @@ pub(crate) fn attention(
         name: format!("attention {}", format!("{kind:?}").to_uppercase()),
         shape: format!("{query}/{kv} heads of {dim}, depth {depth}"),
         tokens,
-        needs: Needs { bytes, cached: false, operations: 4 * pairs * query * dim, integers: false },
+        work: Work { bytes: bytes as f64, float_operations: (4 * pairs * query * dim) as f64, ..Work::default() },
         call: Box::new(move |call| {
             let shape =
                 Attention { query_heads: query, head_dim: dim, scale: 0.1, window: None, kv_head_of: &kv_head_of };
@@ -164,12 +159,7 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
         name: name.to_owned(),
         shape: width.to_string(),
         tokens,
-        needs: Needs {
-            bytes: inputs * tokens * width * size_of::<f32>(),
-            cached: true,
-            operations: 0,
-            integers: false,
-        },
+        work: Work { cached_bytes: (inputs * tokens * width * size_of::<f32>()) as f64, ..Work::default() },
         call,
     };
     vec![
@@ -181,7 +171,7 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
             hidden,
             1,
             Box::new(move |_| {
-                angles.prepare(0, tokens);
+                angles.prepare(0..tokens);
                 angles.rotate(RopeLayout::Interleaved, &mut rotated, hidden / HEAD, HEAD);
             }),
         ),
@@ -195,7 +185,7 @@ pub(crate) fn empty_job(pool: &Pool) -> Kernel<'_> {
         name: "empty job".to_owned(),
         shape: format!("{} threads", pool.threads()),
         tokens: 0,
-        needs: Needs { bytes: 0, cached: true, operations: 0, integers: false },
+        work: Work::default(),
         call: Box::new(move |_| pool.run(&|_| {})),
     }
 }

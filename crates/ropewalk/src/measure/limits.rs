@@ -9,6 +9,8 @@ use kernels::{Pool, probe};
 use memmap2::MmapMut;
 use serde::Serialize;
 
+use super::work::Work;
+
 /// Bytes that fit the second-level cache of every usual core, but not the first-level one.
 const CACHED: usize = 256 << 10;
 /// Reads of [`CACHED`] bytes by each thread in one measurement.
@@ -51,19 +53,6 @@ impl Bound {
     }
 }
 
-/// What a piece of work needs at least.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Needs {
-    /// Bytes that it reads.
-    pub(crate) bytes: usize,
-    /// Whether these come from a cache.
-    pub(crate) cached: bool,
-    /// Multiplications and additions.
-    pub(crate) operations: usize,
-    /// Whether these are of 8-bit integers.
-    pub(crate) integers: bool,
-}
-
 impl Limits {
     /// Measures for `budget`, reading `memory`, which must be larger than all caches.
     pub(crate) fn measure(pool: &Pool, memory: &[u8], budget: Duration) -> Self {
@@ -103,15 +92,16 @@ impl Limits {
         self.float_gop_s = self.float_gop_s.max(other.float_gop_s);
     }
 
-    /// The shortest time in seconds in which this machine could do something, and why.
-    pub(crate) fn least_seconds(&self, needs: &Needs) -> (f64, Bound) {
-        let (gb_s, source) =
-            if needs.cached { (self.cache_gb_s, Bound::Cache) } else { (self.memory_gb_s, Bound::Memory) };
-        let (gop_s, unit) =
-            if needs.integers { (self.integer_gop_s, Bound::Integers) } else { (self.float_gop_s, Bound::Floats) };
-        let reading = needs.bytes as f64 / (gb_s * 1e9);
-        let computing = needs.operations as f64 / (gop_s * 1e9);
-        if reading >= computing { (reading, source) } else { (computing, unit) }
+    /// The shortest time in seconds in which this machine could do something, and which limit that is.
+    pub(crate) fn least_seconds(&self, work: &Work) -> (f64, Bound) {
+        let reading = work.bytes / (self.memory_gb_s * 1e9);
+        let copying = work.cached_bytes / (self.cache_gb_s * 1e9);
+        let integers = work.integer_operations / (self.integer_gop_s * 1e9);
+        let floats = work.float_operations / (self.float_gop_s * 1e9);
+        // The same units do both kinds of operations, while memory and caches work beside them.
+        let (computing, kind) = (integers + floats, if integers >= floats { Bound::Integers } else { Bound::Floats });
+        let bounds = [(reading, Bound::Memory), (copying, Bound::Cache), (computing, kind)];
+        bounds.into_iter().fold((0.0, Bound::Memory), |most, it| if it.0 > most.0 { it } else { most })
     }
 }
 
@@ -145,15 +135,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slowest_need_is_the_limit() {
+    fn the_slowest_part_is_the_limit() {
         let limits =
             Limits { threads: 1, memory_gb_s: 10.0, cache_gb_s: 100.0, integer_gop_s: 400.0, float_gop_s: 100.0 };
-        let needs = Needs { bytes: 1_000_000_000, cached: false, operations: 1_000_000_000, integers: true };
-        assert_eq!(limits.least_seconds(&needs), (0.1, Bound::Memory));
-        assert_eq!(limits.least_seconds(&Needs { cached: true, ..needs }), (0.01, Bound::Cache));
-        let many = Needs { operations: 100_000_000_000, ..needs };
-        assert_eq!(limits.least_seconds(&many), (0.25, Bound::Integers));
-        assert_eq!(limits.least_seconds(&Needs { integers: false, ..many }), (1.0, Bound::Floats));
+        let work = Work { bytes: 1e9, cached_bytes: 2e9, integer_operations: 4e9, float_operations: 1e9 };
+        assert_eq!(limits.least_seconds(&work), (0.1, Bound::Memory));
+        assert_eq!(limits.least_seconds(&Work { cached_bytes: 2e10, ..work }), (0.2, Bound::Cache));
+        assert_eq!(limits.least_seconds(&Work { integer_operations: 4e11, ..work }), (1.01, Bound::Integers));
+        assert_eq!(limits.least_seconds(&Work { float_operations: 2e11, ..work }), (2.01, Bound::Floats));
     }
 
     #[test]

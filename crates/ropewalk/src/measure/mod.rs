@@ -4,6 +4,7 @@
 mod collectives;
 pub(crate) mod kernels;
 pub(crate) mod limits;
+pub(crate) mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use crate::commands::{print_json, print_now};
 use crate::measure::kernels::{Heads, Kernel, Size, attention, empty_job, product, small_ones};
-use crate::measure::limits::{Limits, Needs, any_weights};
+use crate::measure::limits::{Limits, any_weights};
+use crate::measure::work::Work;
 use crate::table;
 
 /// Weights of all products with one format and size together, and keys and values likewise: more than caches hold.
@@ -100,7 +101,7 @@ struct Row {
 /// A kernel's times, until all limits are known.
 struct Timed {
     row: Row,
-    needs: Needs,
+    work: Work,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -176,7 +177,7 @@ fn measure(arguments: &Arguments, pool: &Pool, weights: &Bytes) -> anyhow::Resul
 
 impl Timed {
     fn new(kernel: &mut Kernel<'_>, threads: usize, budget: Duration) -> Self {
-        let times = kernel.time(budget);
+        let (times, work) = (kernel.time(budget), kernel.work);
         let row = Row {
             kernel: kernel.name.clone(),
             shape: kernel.shape.clone(),
@@ -184,20 +185,20 @@ impl Timed {
             threads,
             best_us: times.best * 1e6,
             median_us: times.median * 1e6,
-            gb_s: kernel.needs.bytes as f64 / times.best / 1e9,
-            gop_s: kernel.needs.operations as f64 / times.best / 1e9,
+            gb_s: (work.bytes + work.cached_bytes) / times.best / 1e9,
+            gop_s: (work.integer_operations + work.float_operations) / times.best / 1e9,
             share: None,
             bound: "",
         };
-        Self { row, needs: kernel.needs }
+        Self { row, work }
     }
 
     fn finish(self, limits: &Limits) -> Row {
-        let Self { row, needs } = self;
-        if needs.bytes == 0 {
+        let Self { row, work } = self;
+        if work == Work::default() {
             return row;
         }
-        let (least, bound) = limits.least_seconds(&needs);
+        let (least, bound) = limits.least_seconds(&work);
         Row { share: Some(least * 1e6 / row.best_us), bound: bound.word(), ..row }
     }
 }
