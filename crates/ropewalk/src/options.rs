@@ -248,15 +248,6 @@ impl CacheType {
     }
 }
 
-impl CacheType {
-    pub(crate) fn kv_type(self) -> KvType {
-        match self {
-            Self::F16 => KvType::F16,
-            Self::F32 => KvType::F32,
-        }
-    }
-}
-
 /// How tokens are drawn.
 #[derive(Args, Clone)]
 #[command(next_help_heading = "Sampling")]

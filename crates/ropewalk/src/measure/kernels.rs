@@ -111,11 +111,7 @@ pub(crate) fn attention(
     rotated: usize,
 ) -> Kernel<'_> {
     let Heads { query, kv, dim } = heads;
-    let element = match kind {
-        KvType::F32 => 4,
-        KvType::F16 => 2,
-    };
-    let bytes = 2 * depth * kv * dim * element;
+    let bytes = 2 * depth * kv * kind.bytes(dim);
     // Many tokens read a cache many times, so that it does not matter where it lies at first.
     let count = if tokens == 1 { (rotated / bytes).max(1) } else { 1 };
     let keys = waves(depth * kv * dim);
@@ -132,7 +128,7 @@ pub(crate) fn attention(
     let first = depth - tokens;
     let pairs: usize = (first + 1..=depth).sum();
     Kernel {
-        name: format!("attention {}", format!("{kind:?}").to_uppercase()),
+        name: format!("attention {kind:?}"),
         shape: format!("{query}/{kv} heads of {dim}, depth {depth}"),
         tokens,
         work: Work { bytes: bytes as f64, float_operations: (4 * pairs * query * dim) as f64, ..Work::default() },

@@ -31,6 +31,8 @@ const FORMATS: &[DType] = &[
     DType::F16,
     DType::BF16,
 ];
+/// The types of KV caches that are in use.
+const CACHES: &[KvType] = &[KvType::F16, KvType::Q8_0];
 /// Heads of SmolLM2 135M, Qwen2.5 0.5B and Gemma 3 270M.
 const HEADS: &[Heads] =
     &[Heads { query: 9, kv: 3, dim: 64 }, Heads { query: 14, kv: 2, dim: 64 }, Heads { query: 4, kv: 1, dim: 256 }];
@@ -164,9 +166,9 @@ fn measure(arguments: &Arguments, pool: &Pool, weights: &Bytes) -> anyhow::Resul
             }
         }
     }
-    if wanted("attention F16") {
+    for &kind in CACHES.iter().filter(|kind| wanted(&format!("attention {kind:?}"))) {
         let cases = HEADS.iter().flat_map(|heads| DEPTHS.iter().map(move |depth| (*heads, *depth)));
-        cases.for_each(|(heads, depth)| take(attention(pool, KvType::F16, heads, depth, ROTATED)));
+        cases.for_each(|(heads, depth)| take(attention(pool, kind, heads, depth, ROTATED)));
     }
     for &tokens in &arguments.tokens {
         small_ones(pool, tokens.into(), 576, 1536).into_iter().for_each(&mut take);
