@@ -3,9 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::Pool;
-use crate::formats::GROUP;
 use crate::simd::{CODES, LANES, Simd, Task, dispatch};
 
+/// Columns in a group.
+pub(crate) const GROUP: usize = 256;
 /// Blocks of 32 values, which share a scale, in a group.
 pub(crate) const BLOCKS: usize = GROUP / CODES;
 
@@ -15,16 +16,15 @@ pub(crate) const BLOCKS: usize = GROUP / CODES;
 pub(crate) struct InputGroup {
     /// Signed, -127 to 127.
     pub(crate) codes: [[u8; CODES]; BLOCKS],
-    /// The same with the halves of each block interleaved, for formats that scale them differently.
-    pub(crate) interleaved: [[u8; CODES]; BLOCKS],
     /// What each block's codes are to be multiplied with.
     pub(crate) scales: [f32; BLOCKS],
-    /// The same, once for each half of a block.
-    pub(crate) half_scales: [[f32; LANES]; 2],
-    /// The sum of each block's values, for formats that add an offset to all weights of a block.
+    /// The sum of each block's values, for formats that add something to all weights of a block.
     pub(crate) sums: [f32; BLOCKS],
-    /// The sum of the values of each half of a block.
-    pub(crate) half_sums: [[f32; LANES]; 2],
+    /// The sum of each block's codes, negated, for formats whose codes are raised.
+    pub(crate) negated: [i32; BLOCKS],
+    /// The same for each half of a block.
+    pub(crate) negated_halves: [[i32; 2]; BLOCKS],
+    padding: [u32; 8],
 }
 
 /// Up to `max_tokens` rows of up to `max_columns` values, ready to be multiplied with a [`crate::Matrix`] of any format.
@@ -139,9 +139,7 @@ fn quantize_block<S: Simd>(simd: S, block: &[f32; CODES], index: usize, group: &
         if largest > 127.0 * f32::MIN_POSITIVE { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
     let codes = simd.quantize(values, simd.splat(factor));
     simd.store_codes(codes, &mut group.codes[index]);
-    simd.store_codes(simd.interleave(codes), &mut group.interleaved[index]);
     group.scales[index] = scale;
-    group.half_scales.as_flattened_mut()[2 * index..2 * index + 2].fill(scale);
 
     let ones = simd.load_codes(&[1; CODES]);
     let mut sums = [0.0; LANES];
@@ -149,9 +147,8 @@ fn quantize_block<S: Simd>(simd: S, block: &[f32; CODES], index: usize, group: &
     // Sums of so few small integers are exact in any order.
     let (low, high) = ((sums[0] + sums[1]) + (sums[2] + sums[3]), (sums[4] + sums[5]) + (sums[6] + sums[7]));
     group.sums[index] = scale * (low + high);
-    let half_sums = group.half_sums.as_flattened_mut();
-    half_sums[2 * index] = scale * low;
-    half_sums[2 * index + 1] = scale * high;
+    group.negated_halves[index] = [-low as i32, -high as i32];
+    group.negated[index] = -(low + high) as i32;
 }
 
 #[cfg(test)]
@@ -186,8 +183,10 @@ mod tests {
                 }
                 let sum = scale * codes.iter().sum::<f32>();
                 prop_assert_eq!(group.sums[i % 8], sum);
-                let halves = group.half_sums.as_flattened();
-                prop_assert!((halves[i % 8 * 2] + halves[i % 8 * 2 + 1] - sum).abs() <= sum.abs() * 1e-5 + 1e-3);
+                let [low, high] = group.negated_halves[i % 8];
+                prop_assert_eq!(low + high, group.negated[i % 8]);
+                prop_assert_eq!(-low as f32, codes[..16].iter().sum::<f32>());
+                prop_assert_eq!(-high as f32, codes[16..].iter().sum::<f32>());
             }
         }
     }

@@ -55,4 +55,22 @@ pub enum KernelError {
         #[source]
         source: std::io::Error,
     },
+    /// There is no memory for packed weights.
+    #[error(
+        "cannot get {bytes} bytes of memory for the weights: {source}; use more ranks, or leave the weights in the file"
+    )]
+    Memory {
+        /// What was asked for.
+        bytes: usize,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Weights could not be read from their file.
+    #[error("cannot read weights from the model's file: {source}; check that the file is still there and whole")]
+    Read {
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
 }

@@ -1,7 +1,7 @@
 //! Quantized tensor formats and the operations on them, on the CPU.
 //!
-//! A [`Matrix`] holds weights in the block layout in which GGUF files store them; [`multiply`] takes [`Activations`]
-//! through one or more of them. The other operations of a transformer layer follow: [`rms_norm`], [`gate_in_place`],
+//! A [`Matrix`] holds weights in the block layout in which GGUF files store them, until [`pack`] moves them to memory in the
+//! order in which they are used; [`multiply`] takes [`Activations`] through one or more of them. The other operations of a transformer layer follow: [`rms_norm`], [`gate_in_place`],
 //! [`RopeAngles`], [`KvCache`] and [`attend`]. All of them run on a [`Pool`] of threads.
 //!
 //! **Invariant:** the result for one row of weights and one token depends on nothing else. Neither the number of tokens,
@@ -18,6 +18,7 @@ mod kv_cache;
 mod matrix;
 mod multiply;
 mod norm;
+mod packing;
 mod pool;
 pub mod probe;
 mod rope;
@@ -33,5 +34,6 @@ pub use kv_cache::{KvCache, KvType};
 pub use matrix::Matrix;
 pub use multiply::{Product, multiply};
 pub use norm::{rms_norm, rms_norm_in_place};
+pub use packing::{ReadAt, pack, packed_len};
 pub use pool::Pool;
 pub use rope::{RopeAngles, RopeLayout};

@@ -1,21 +1,45 @@
-//! Weight matrices in their stored form.
+//! Weight matrices, as files store them or packed.
 
+use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::formats::{Format, with_format};
+use crate::packing::{ReadAt, with_scratch};
 use crate::{DType, KernelError};
 
-/// Weights `[rows, columns]`, row after row in the blocks of a format, as GGUF files store them. The bytes may lie in a
-/// memory map; clones and [`Matrix::select_rows`] share them.
-#[derive(Debug, Clone)]
+/// Rows that the kernels for quantized formats take together.
+pub(crate) const ROWS: usize = 8;
+
+/// Weights `[rows, columns]`, row after row in the blocks of a format, as GGUF files store them, or packed by
+/// [`crate::pack`]. The bytes may lie in a memory map; clones and [`Matrix::select_rows`] share them.
+#[derive(Clone)]
 pub struct Matrix {
     dtype: DType,
     rows: usize,
     columns: usize,
     row_bytes: usize,
-    data: Bytes,
+    data: Data,
+    source: Option<Source>,
+}
+
+/// The bytes of a matrix.
+#[derive(Clone)]
+pub(crate) enum Data {
+    /// Row after row.
+    Stored(Bytes),
+    /// Tile after tile.
+    Packed(Bytes),
+}
+
+/// Where the stored bytes can be read, too.
+#[derive(Clone)]
+struct Source {
+    file: Arc<dyn ReadAt>,
+    /// Of the first row.
+    offset: u64,
 }
 
 impl Matrix {
@@ -31,7 +55,13 @@ impl Matrix {
         if data.len() != expected {
             return Err(KernelError::DataLength { dtype, values, expected, found: data.len() });
         }
-        Ok(Matrix { dtype, rows, columns, row_bytes, data })
+        Ok(Matrix { dtype, rows, columns, row_bytes, data: Data::Stored(data), source: None })
+    }
+
+    /// Says where the same bytes can be read from a file: those of the first row from `offset` on.
+    #[must_use]
+    pub fn with_source(self, file: Arc<dyn ReadAt>, offset: u64) -> Matrix {
+        Matrix { source: Some(Source { file, offset }), ..self }
     }
 
     /// The number of rows, which is the number of outputs of a product.
@@ -49,25 +79,29 @@ impl Matrix {
         self.dtype
     }
 
-    /// Bytes that the weights take.
+    /// Bytes that the weights take in stored form.
     pub fn byte_len(&self) -> usize {
-        self.data.len()
+        self.rows * self.row_bytes
     }
 
     /// The rows of `range` as a matrix of their own, over the same bytes.
     ///
     /// # Panics
-    /// When `range` does not lie within the rows; that is for the caller to see to.
+    /// When `range` does not lie within the rows, or the matrix is packed; that is for the caller to see to.
     pub fn select_rows(&self, range: Range<usize>) -> Matrix {
         assert!(range.start <= range.end && range.end <= self.rows, "rows {range:?} of a matrix of {} rows", self.rows);
-        let data = self.data.slice(range.start * self.row_bytes..range.end * self.row_bytes);
-        Matrix { rows: range.len(), data, ..*self }
+        let bytes = self.stored().slice(range.start * self.row_bytes..range.end * self.row_bytes);
+        let source = self.source.as_ref().map(|source| Source {
+            file: Arc::clone(&source.file),
+            offset: source.offset + (range.start * self.row_bytes) as u64,
+        });
+        Matrix { rows: range.len(), data: Data::Stored(bytes), source, ..*self }
     }
 
     /// Writes the `columns` values of `row` to `out`: the look-up in an embedding table.
     ///
     /// # Panics
-    /// When there is no such row, or `out` is not as long as a row.
+    /// When there is no such row, `out` is not as long as a row, or the matrix is packed.
     pub fn row_into(&self, row: usize, out: &mut [f32]) {
         assert_eq!(out.len(), self.columns, "a row has as many values as the matrix has columns");
         with_format!(self.dtype, F => {
@@ -79,7 +113,60 @@ impl Matrix {
 
     /// The stored bytes of one row.
     pub(crate) fn row(&self, row: usize) -> &[u8] {
-        &self.data[row * self.row_bytes..][..self.row_bytes]
+        &self.stored()[row * self.row_bytes..][..self.row_bytes]
+    }
+
+    pub(crate) fn row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Groups of eight rows; the last one may be smaller.
+    pub(crate) fn tiles(&self) -> usize {
+        self.rows.div_ceil(ROWS)
+    }
+
+    pub(crate) fn data(&self) -> &Data {
+        &self.data
+    }
+
+    pub(crate) fn set_data(&mut self, data: Data) {
+        self.data = data;
+    }
+
+    fn stored(&self) -> &Bytes {
+        match &self.data {
+            Data::Stored(bytes) => bytes,
+            Data::Packed(_) => panic!("a packed matrix has no stored rows"),
+        }
+    }
+
+    /// Calls `f` with the stored bytes of some rows, read from the file if there is one.
+    pub(crate) fn with_stored_rows(&self, rows: Range<usize>, f: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let range = rows.start * self.row_bytes..rows.end * self.row_bytes;
+        let Some(source) = &self.source else {
+            f(&self.stored()[range]);
+            return Ok(());
+        };
+        with_scratch(|bytes| {
+            bytes.resize(range.len(), 0);
+            source.file.read_at(source.offset + range.start as u64, bytes)?;
+            f(bytes);
+            Ok(())
+        })
+    }
+}
+
+impl std::fmt::Debug for Matrix {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let packed = matches!(self.data, Data::Packed(_));
+        let Matrix { dtype, rows, columns, .. } = self;
+        formatter
+            .debug_struct("Matrix")
+            .field("dtype", dtype)
+            .field("rows", rows)
+            .field("columns", columns)
+            .field("packed", &packed)
+            .finish()
     }
 }
 

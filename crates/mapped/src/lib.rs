@@ -1,4 +1,4 @@
-//! Read-only memory maps of files, behind a safe interface.
+//! Memory maps of files, and memory in large pages, behind a safe interface.
 //!
 //! Model files are larger than memory likes and are read by every rank of a machine, so they are mapped rather than
 //! read: pages come in when touched and are shared between processes. The map itself needs one line of `unsafe`, and
@@ -9,6 +9,43 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+
+/// New memory, all zeros, in large pages where the system has them. It becomes read-only [`Bytes`] when it is filled.
+pub struct Memory(memmap2::MmapMut);
+
+impl Memory {
+    /// `length` bytes, which take up memory only when they are touched.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn new(length: usize) -> io::Result<Memory> {
+        // A map of nothing is refused.
+        let map = memmap2::MmapMut::map_anon(length.max(1))?;
+        // Without them everything works, only slower.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Ok(Memory(map))
+    }
+
+    /// The bytes, which do not change any more.
+    pub fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(self.0)
+    }
+}
+
+impl std::ops::Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
 
 /// A file that could not be mapped.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +93,16 @@ mod tests {
         assert_eq!(&map_file(&path).unwrap()[..], b"strands");
         std::fs::write(&path, b"").unwrap();
         assert!(map_file(&path).unwrap().is_empty());
+    }
+
+    #[test]
+    fn memory_is_zero_and_keeps_what_is_written() {
+        let mut memory = Memory::new(5000).unwrap();
+        assert!(memory.iter().all(|&byte| byte == 0));
+        memory[4999] = 7;
+        let bytes = memory.into_bytes();
+        assert_eq!((bytes.len(), bytes[4998], bytes[4999]), (5000, 0, 7));
+        assert!(Memory::new(0).is_ok());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! IQ4_NL: 32 values, each one of 16 unevenly spaced levels, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, nibbles, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Iq4Nl;
 
@@ -20,16 +20,36 @@ impl Format for Iq4Nl {
     }
 }
 
-impl Quantized for Iq4Nl {
-    const SIGNED: bool = true;
+/// The same plus 128, so that all are unsigned.
+pub(super) const RAISED_LEVELS: [i8; 16] = raised(LEVELS);
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        Factors::signed(simd, simd.widen_halves(starts::<18, 2, _>(bytes, u16::from_le_bytes)))
+const fn raised(levels: [i8; 16]) -> [i8; 16] {
+    let mut raised = levels;
+    let mut i = 0;
+    while i < raised.len() {
+        raised[i] ^= -128;
+        i += 1;
+    }
+    raised
+}
+
+impl Quantized for Iq4Nl {
+    const ZERO_SHIFT: Option<u32> = Some(7);
+    const WIDE: bool = true;
+    const PACKED_BYTES: usize = 144;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[..16]);
+        pack_words(rows, 2..18, &mut packed[16..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        simd.look_up(simd.split_nibbles(part(bytes, 18 * block + 2)), &LEVELS)
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        simd.look_up(nibbles(simd, packed, 16, i), &RAISED_LEVELS)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
     }
 }

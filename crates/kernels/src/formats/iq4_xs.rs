@@ -3,15 +3,14 @@
 //! Bytes: scale of the scales (2), top two bits of the scales (2; group `i` in bits `2 i`), low four bits of the scales
 //! (4; groups `2 n` and `2 n + 1` in the halves of byte `n`), codes (128; 16 bytes a group, as in IQ4_NL).
 
-use super::iq4_nl::LEVELS;
-use super::{Factors, Format, Quantized, all_halves, half_at, part, split_nibble};
-use crate::simd::Simd;
+use super::iq4_nl::{LEVELS, RAISED_LEVELS};
+use super::{Format, Quantized, VECTORS, half_at, nibbles, pack_bytes, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Iq4Xs;
 
 impl Iq4Xs {
     /// The eight group scales, 32 too large, one in each byte.
-    #[inline(always)]
     fn scales(block: &[u8]) -> [u8; 8] {
         // Spread the four bytes to every other of eight, then move the high halves to the bytes between.
         let low = u64::from(u32::from_le_bytes(*part(block, 4)));
@@ -42,16 +41,24 @@ impl Format for Iq4Xs {
 }
 
 impl Quantized for Iq4Xs {
-    const SIGNED: bool = true;
+    const ZERO_SHIFT: Option<u32> = Some(7);
+    const WIDE: bool = true;
+    const PACKED_BYTES: usize = 1104;
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        let scales = simd.sub(simd.widen_bytes(&Iq4Xs::scales(block)), simd.splat(32.0));
-        Factors::signed(simd, simd.mul(all_halves(simd, block, 0), scales))
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[..16]);
+        pack_bytes(rows, |row| Iq4Xs::scales(row).map(|scale| scale.wrapping_sub(32)), &mut packed[16..80]);
+        pack_words(rows, 8..136, &mut packed[80..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        simd.look_up(simd.split_nibbles(part(block, 8 + 16 * index)), &LEVELS)
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        simd.look_up(nibbles(simd, packed, 80 + block * VECTORS / 2 * CODES, i), &RAISED_LEVELS)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        let scales = simd.widen_bytes(part(packed, 16 + block * LANES));
+        [simd.mul(simd.load_f16(part(packed, 0)), scales); 2]
     }
 }

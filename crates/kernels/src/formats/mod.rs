@@ -30,7 +30,9 @@ pub(crate) use q5_k::Q5K;
 pub(crate) use q6_k::Q6K;
 pub(crate) use q8_0::Q8_0;
 
-use crate::simd::{LANES, Simd};
+use std::ops::Range;
+
+use crate::simd::{CODES, LANES, Simd};
 use crate::{DType, KernelError};
 
 /// A tensor format: how many values a block holds, how many bytes it takes, and what the bytes mean.
@@ -45,37 +47,40 @@ pub(crate) trait Format {
     fn dequantize(block: &[u8], out: &mut [f32]);
 }
 
-/// Columns that the fast kernels take at a time: a whole block of the formats that have large ones.
-pub(crate) const GROUP: usize = 256;
+/// Vectors of codes that hold a block of 32 columns of eight rows.
+pub(crate) const VECTORS: usize = 8;
 
-/// A format whose values are whole numbers times scales, plus offsets, so that products can be computed with integers.
-/// The stored bytes of a row come in groups of [`GROUP`] columns, the last of which may have fewer blocks of 32 columns.
+/// A format whose values are whole numbers times scales, some with something added, so that products can be computed with
+/// integers.
+///
+/// Kernels take eight rows at a time, each in a lane of its own, from a packed form in which the bytes of the rows lie as they
+/// are used. The bits of a vector of codes are those of four columns of each of the rows; where the stored form has several
+/// columns in a byte, so has the packed one.
 pub(crate) trait Quantized: Format {
-    /// Whether the codes are signed bytes, and the offsets zero. Otherwise codes are unsigned and at most 128.
-    const SIGNED: bool = false;
-    /// Whether each half of a block of 32 columns has a scale and an offset of its own.
+    /// Bytes of one packed block of eight rows.
+    const PACKED_BYTES: usize;
+    /// If codes are raised so that none is negative: by which power of two.
+    const ZERO_SHIFT: Option<u32> = None;
+    /// Whether codes may be larger than 127.
+    const WIDE: bool = false;
+    /// Whether each half of 32 columns has a scale of its own.
     const HALVES: bool = false;
+    /// Whether something is added to all values of a scale.
+    const MINIMUMS: bool = false;
 
-    /// What the codes of a group are to be multiplied with, and what is to be added then.
-    fn factors<S: Simd>(simd: S, group: &[u8]) -> Factors<S>;
+    /// Packs one block of each of eight rows.
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]);
 
-    /// The codes of one block of a group.
-    fn codes<S: Simd>(simd: S, group: &[u8], block: usize) -> S::Codes;
-}
+    /// Of the 32 columns that are the `block`-th of a packed block, the codes of columns `4 i` to `4 i + 3` of each row.
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes;
 
-/// A scale and an offset for each of the eight blocks of a group, or for each half of them. They are zero for blocks beyond
-/// the end of the row.
-#[derive(Clone, Copy)]
-pub(crate) enum Factors<S: Simd> {
-    Blocks { scales: S::Floats, offsets: S::Floats },
-    Halves { scales: [S::Floats; 2], offsets: [S::Floats; 2] },
-}
+    /// What the codes of each half of these columns are to be multiplied with, by row.
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2];
 
-impl<S: Simd> Factors<S> {
-    /// Scales of signed codes, which have no offsets.
+    /// What is to be added to the values of each half of these columns, by row.
     #[inline(always)]
-    fn signed(simd: S, scales: S::Floats) -> Factors<S> {
-        Factors::Blocks { scales, offsets: simd.splat(0.0) }
+    fn minimums<S: Simd>(simd: S, _packed: &[u8], _block: usize) -> [S::Floats; 2] {
+        [simd.splat(0.0); 2]
     }
 }
 
@@ -153,7 +158,6 @@ fn split_nibble(codes: &[u8], index: usize) -> u8 {
 /// The eight 6-bit scales and eight 6-bit minimums that Q4_K and Q5_K pack into 12 bytes: scales 0 to 3 are the low six
 /// bits of bytes 0 to 3 and minimums 0 to 3 those of bytes 4 to 7; the others have their low four bits in bytes 8 to 11
 /// (scale low, minimum high half) and their top two in the spare bits of the first eight bytes.
-#[inline(always)]
 fn unpack_scales_and_minimums(packed: &[u8; 12]) -> ([u8; 8], [u8; 8]) {
     let word = |from: usize| u32::from_le_bytes(*part(packed, from));
     let (first, second, third) = (word(0), word(4), word(8));
@@ -174,35 +178,73 @@ fn part<const LENGTH: usize>(block: &[u8], offset: usize) -> &[u8; LENGTH] {
     }
 }
 
-/// What the first `SIZE` bytes of each of a group's blocks stand for; zero (or the like) for blocks beyond the row's end.
-#[inline(always)]
-fn starts<const BYTES: usize, const SIZE: usize, T: Copy + Default>(
-    group: &[u8],
-    read: impl Fn([u8; SIZE]) -> T,
-) -> [T; LANES] {
-    let (blocks, _) = group.as_chunks::<BYTES>();
-    let mut starts = [T::default(); LANES];
-    for (start, block) in starts.iter_mut().zip(blocks) {
-        *start = read(*part(block, 0));
+/// Words of four bytes of eight rows, word by word.
+fn pack_words(rows: &[&[u8]; LANES], bytes: Range<usize>, packed: &mut [u8]) {
+    let words = rows.map(|row| row[bytes.clone()].as_chunks::<4>().0);
+    for (i, packed) in packed.as_chunks_mut::<CODES>().0.iter_mut().enumerate() {
+        for (word, row) in packed.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+            *word = row[i];
+        }
     }
-    starts
 }
 
-/// The half-precision number at `offset`, in all lanes.
-#[inline(always)]
-fn all_halves<S: Simd>(simd: S, block: &[u8], offset: usize) -> S::Floats {
-    simd.widen_halves([u16::from_le_bytes(*part(block, offset)); LANES])
+/// The half-precision number at `offset` of each row.
+fn pack_halves(rows: &[&[u8]; LANES], offset: usize, packed: &mut [u8]) {
+    for (half, row) in packed.as_chunks_mut::<2>().0.iter_mut().zip(rows) {
+        *half = *part(row, offset);
+    }
 }
 
-/// The scales of the eight groups of a Q4_K or Q5_K block, and what to add to their values, from the block's first bytes.
-#[inline(always)]
-fn factors_with_minimums<S: Simd>(simd: S, header: &[u8; 16]) -> Factors<S> {
-    let (scales, minimums) = unpack_scales_and_minimums(part(header, 4));
-    let minimum = simd.sub(simd.splat(0.0), all_halves(simd, header, 2));
-    Factors::Blocks {
-        scales: simd.mul(all_halves(simd, header, 0), simd.widen_bytes(&scales)),
-        offsets: simd.mul(minimum, simd.widen_bytes(&minimums)),
+/// Some bytes of each row, byte by byte.
+fn pack_bytes<const COUNT: usize>(rows: &[&[u8]; LANES], of: impl Fn(&[u8]) -> [u8; COUNT], packed: &mut [u8]) {
+    for (row, block) in rows.iter().enumerate() {
+        for (i, byte) in of(block).into_iter().enumerate() {
+            packed[i * LANES + row] = byte;
+        }
     }
+}
+
+/// A fifth bit for each of 32 columns, column `i` in bit `i` of four bytes at `offset`. In byte `j` of a row's packed word, bit
+/// `i` is that of column `4 i + j`, which belongs to vector `i`.
+fn pack_fifth_bits(rows: &[&[u8]; LANES], offset: usize, packed: &mut [u8]) {
+    for (word, row) in packed.as_chunks_mut::<4>().0.iter_mut().zip(rows) {
+        let bits = u32::from_le_bytes(*part(row, offset));
+        *word = [0, 1, 2, 3].map(|j| {
+            // Every fourth bit, moved together.
+            let spread = (bits >> j) & 0x1111_1111;
+            let pairs = (spread | (spread >> 3)) & 0x0303_0303;
+            let fours = (pairs | (pairs >> 6)) & 0x000f_000f;
+            (fours | (fours >> 12)) as u8
+        });
+    }
+}
+
+/// Vector `i` of codes whose first four vectors lie in the low and last four in the high halves of bytes from `offset` on.
+#[inline(always)]
+fn nibbles<S: Simd>(simd: S, packed: &[u8], offset: usize, i: usize) -> S::Codes {
+    let both = simd.load_codes(part(packed, offset + i % 4 * CODES));
+    simd.shift_and_mask(both, if i < 4 { 0 } else { -4 }, 0x0f)
+}
+
+/// The first 160 bytes of packed Q4_K and Q5_K: the rows' two scales, then the 6-bit scales and minimums, a byte each.
+fn pack_scales_and_minimums(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+    pack_halves(rows, 0, &mut packed[..16]);
+    pack_halves(rows, 2, &mut packed[16..32]);
+    pack_bytes(rows, |row| unpack_scales_and_minimums(part(row, 4)).0, &mut packed[32..96]);
+    pack_bytes(rows, |row| unpack_scales_and_minimums(part(row, 4)).1, &mut packed[96..160]);
+}
+
+/// The scale of 32 columns of packed Q4_K and Q5_K.
+#[inline(always)]
+fn scale_of_block<S: Simd>(simd: S, packed: &[u8], block: usize) -> S::Floats {
+    simd.mul(simd.load_f16(part(packed, 0)), simd.widen_bytes(part(packed, 32 + block * LANES)))
+}
+
+/// What is added to the values of 32 columns of packed Q4_K and Q5_K.
+#[inline(always)]
+fn minimum_of_block<S: Simd>(simd: S, packed: &[u8], block: usize) -> S::Floats {
+    let minimum = simd.sub(simd.splat(0.0), simd.load_f16(part(packed, 16)));
+    simd.mul(minimum, simd.widen_bytes(part(packed, 96 + block * LANES)))
 }
 
 #[cfg(test)]

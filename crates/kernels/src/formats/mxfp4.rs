@@ -1,19 +1,18 @@
 //! MXFP4: 32 four-bit floats (1 sign, 2 exponent, 1 mantissa bit) under one power of two, from the OCP Microscaling
 //! Formats specification. Bytes: exponent (1, biased by 127), codes (16).
 
-use super::{Factors, Format, Quantized, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, nibbles, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Mxfp4;
 
 /// What the codes stand for, doubled so that all are whole numbers. Code 8, "minus zero", is plain zero.
 const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// The same plus 12, so that none is negative.
-const RAISED: [i8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0];
+/// The same plus 16, so that none is negative.
+const RAISED: [i8; 16] = [16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4];
 
 /// Half of two to the power `exponent - 127`: half, because [`DOUBLED`] is doubled.
-#[inline(always)]
 fn half_power(exponent: u8) -> f32 {
     // Below the smallest normal float, powers of two are single mantissa bits.
     let exponent = u32::from(exponent);
@@ -33,14 +32,24 @@ impl Format for Mxfp4 {
 }
 
 impl Quantized for Mxfp4 {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let scales = simd.load(&starts::<17, 1, _>(bytes, |[exponent]| half_power(exponent)));
-        Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-12.0)) }
+    const ZERO_SHIFT: Option<u32> = Some(4);
+    const PACKED_BYTES: usize = 144;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        for (row, scale) in rows.iter().zip(packed.as_chunks_mut::<2>().0) {
+            // The upper half of a power of two has all of it.
+            *scale = ((half_power(row[0]).to_bits() >> 16) as u16).to_le_bytes();
+        }
+        pack_words(rows, 1..17, &mut packed[16..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        simd.look_up(simd.split_nibbles(part(bytes, 17 * block + 1)), &RAISED)
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        simd.look_up(nibbles(simd, packed, 16, i), &RAISED)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_bf16(part(packed, 0)); 2]
     }
 }

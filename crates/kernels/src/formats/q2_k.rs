@@ -4,8 +4,8 @@
 //! the minimums (2). Values 0 to 127 lie in the first 32 code bytes, 32 at a time in bits 0-1, 2-3, 4-5, 6-7; the others
 //! likewise in the last 32.
 
-use super::{Factors, Format, Quantized, all_halves, half_at, part};
-use crate::simd::{CODES, Simd};
+use super::{Format, Quantized, VECTORS, half_at, pack_bytes, pack_halves, pack_words, part};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q2K;
 
@@ -25,27 +25,33 @@ impl Format for Q2K {
 
 impl Quantized for Q2K {
     const HALVES: bool = true;
+    const MINIMUMS: bool = true;
+    const PACKED_BYTES: usize = 800;
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        let scale = all_halves(simd, block, 80);
-        let minimum = simd.sub(simd.splat(0.0), all_halves(simd, block, 82));
-        let packed = simd.load_codes(part(block, 0));
-        let mut scales = [0; CODES];
-        simd.store_codes(simd.shift_and_mask(packed, 0, 0x0f), &mut scales);
-        let mut minimums = [0; CODES];
-        simd.store_codes(simd.shift_and_mask(packed, -4, 0x0f), &mut minimums);
-        let scaled = [simd.widen_bytes(part(&scales, 0)), simd.widen_bytes(part(&scales, 8))];
-        let offsets = [simd.widen_bytes(part(&minimums, 0)), simd.widen_bytes(part(&minimums, 8))];
-        Factors::Halves {
-            scales: [simd.mul(scale, scaled[0]), simd.mul(scale, scaled[1])],
-            offsets: [simd.mul(minimum, offsets[0]), simd.mul(minimum, offsets[1])],
-        }
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 80, &mut packed[..16]);
+        pack_halves(rows, 82, &mut packed[16..32]);
+        pack_bytes(rows, |row| part::<16>(row, 0).map(|both| both & 0x0f), &mut packed[32..160]);
+        pack_bytes(rows, |row| part::<16>(row, 0).map(|both| both >> 4), &mut packed[160..288]);
+        pack_words(rows, 16..80, &mut packed[288..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        let codes = simd.load_codes(part(block, 16 + index / 4 * 32));
-        simd.shift_and_mask(codes, index as i32 % 4 * -2, 3)
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        let right = (block % 4 * 2) as u32;
+        let codes = simd.load_codes(part(packed, 288 + (block / 4 * VECTORS + i) * CODES));
+        simd.shift_right_and_mask(codes, right, 3)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        let scale = simd.load_f16(part(packed, 0));
+        [0, 1].map(|half| simd.mul(scale, simd.widen_bytes(part(packed, 32 + (2 * block + half) * LANES))))
+    }
+
+    #[inline(always)]
+    fn minimums<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        let minimum = simd.sub(simd.splat(0.0), simd.load_f16(part(packed, 16)));
+        [0, 1].map(|half| simd.mul(minimum, simd.widen_bytes(part(packed, 160 + (2 * block + half) * LANES))))
     }
 }

@@ -3,14 +3,15 @@
 //! Bytes: third bits (32; value `i` in bit `i / 32` of byte `i % 32`), low two bits (64, as in Q2_K), scales (12), scale
 //! of the scales (2).
 
-use super::{Factors, Format, Quantized, all_halves, half_at, part};
-use crate::simd::Simd;
+use std::array::from_fn;
+
+use super::{Format, Quantized, VECTORS, half_at, pack_bytes, pack_halves, pack_words, part};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q3K;
 
 impl Q3K {
     /// The sixteen 6-bit scales, 32 too large: low four bits in the halves of bytes 0 to 7, top two bits in bytes 8 to 11.
-    #[inline(always)]
     fn scales(packed: &[u8; 12]) -> [[u8; 8]; 2] {
         let low = u64::from_le_bytes(*part(packed, 0));
         let high = u64::from(u32::from_le_bytes(*part(packed, 8)));
@@ -37,23 +38,32 @@ impl Format for Q3K {
 }
 
 impl Quantized for Q3K {
+    const ZERO_SHIFT: Option<u32> = Some(2);
     const HALVES: bool = true;
+    const PACKED_BYTES: usize = 912;
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        let scale = all_halves(simd, block, 108);
-        let [low, high] = Q3K::scales(part(block, 96));
-        let low = simd.mul(scale, simd.sub(simd.widen_bytes(&low), simd.splat(32.0)));
-        let high = simd.mul(scale, simd.sub(simd.widen_bytes(&high), simd.splat(32.0)));
-        let offset = simd.splat(-4.0);
-        Factors::Halves { scales: [low, high], offsets: [simd.mul(low, offset), simd.mul(high, offset)] }
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 108, &mut packed[..16]);
+        let scales = |row: &[u8]| {
+            let scales = Q3K::scales(part(row, 96));
+            from_fn::<u8, 16, _>(|i| scales[i / 8][i % 8].wrapping_sub(32))
+        };
+        pack_bytes(rows, scales, &mut packed[16..144]);
+        pack_words(rows, 0..96, &mut packed[144..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        let low = simd.load_codes(part(block, 32 + index / 4 * 32));
-        let low = simd.shift_and_mask(low, index as i32 % 4 * -2, 3);
-        let third_bits = simd.load_codes(part(block, 0));
-        simd.or(low, simd.shift_and_mask(third_bits, 2 - index as i32, 4))
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        let (low_right, high_right) = ((block % 4 * 2) as u32, block as u32);
+        let third_bits = simd.load_codes(part(packed, 144 + i * CODES));
+        let third_bit = simd.shift_and_mask(simd.shift_right_and_mask(third_bits, high_right, 1), 2, 4);
+        let low = simd.load_codes(part(packed, 400 + (block / 4 * VECTORS + i) * CODES));
+        simd.or(simd.shift_right_and_mask(low, low_right, 3), third_bit)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        let scale = simd.load_f16(part(packed, 0));
+        [0, 1].map(|half| simd.mul(scale, simd.widen_bytes(part(packed, 16 + (2 * block + half) * LANES))))
     }
 }

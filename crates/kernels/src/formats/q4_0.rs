@@ -1,7 +1,7 @@
 //! Q4_0: 32 values of 4 bits around 8, one half-precision scale. Bytes: scale (2), codes (16).
 
-use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, nibbles, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Q4_0;
 
@@ -18,14 +18,21 @@ impl Format for Q4_0 {
 }
 
 impl Quantized for Q4_0 {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let scales = simd.widen_halves(starts::<18, 2, _>(bytes, u16::from_le_bytes));
-        Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-8.0)) }
+    const ZERO_SHIFT: Option<u32> = Some(3);
+    const PACKED_BYTES: usize = 144;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[0..16]);
+        pack_words(rows, 2..18, &mut packed[16..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        simd.split_nibbles(part(bytes, 18 * block + 2))
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        nibbles(simd, packed, 16, i)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
     }
 }

@@ -1,7 +1,7 @@
 //! Q4_1: 32 values of 4 bits above a minimum. Bytes: scale (2), minimum (2), codes (16).
 
-use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, nibbles, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Q4_1;
 
@@ -18,15 +18,27 @@ impl Format for Q4_1 {
 }
 
 impl Quantized for Q4_1 {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let scales = simd.widen_halves(starts::<20, 2, _>(bytes, u16::from_le_bytes));
-        let offsets = simd.widen_halves(starts::<20, 4, _>(bytes, |[_, _, low, high]| u16::from_le_bytes([low, high])));
-        Factors::Blocks { scales, offsets }
+    const MINIMUMS: bool = true;
+    const PACKED_BYTES: usize = 160;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[0..16]);
+        pack_halves(rows, 2, &mut packed[16..32]);
+        pack_words(rows, 4..20, &mut packed[32..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        simd.split_nibbles(part(bytes, 20 * block + 4))
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        nibbles(simd, packed, 32, i)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
+    }
+
+    #[inline(always)]
+    fn minimums<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 16)); 2]
     }
 }

@@ -3,8 +3,11 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), codes (128; groups `2 n` and
 //! `2 n + 1` in the low and the high halves of bytes `32 n` to `32 n + 31`).
 
-use super::{Factors, Format, Quantized, factors_with_minimums, half_at, part, unpack_scales_and_minimums};
-use crate::simd::Simd;
+use super::{
+    Format, Quantized, VECTORS, half_at, minimum_of_block, pack_scales_and_minimums, pack_words, part, scale_of_block,
+    unpack_scales_and_minimums,
+};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q4K;
 
@@ -23,14 +26,28 @@ impl Format for Q4K {
 }
 
 impl Quantized for Q4K {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        factors_with_minimums(simd, part(block, 0))
+    const MINIMUMS: bool = true;
+    const PACKED_BYTES: usize = 1184;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_scales_and_minimums(rows, packed);
+        pack_words(rows, 16..144, &mut packed[160..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        let pair = simd.load_codes(part(block, 16 + index / 2 * 32));
-        simd.shift_and_mask(pair, index as i32 % 2 * -4, 0x0f)
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        let right = (block % 2 * 4) as u32;
+        let pair = simd.load_codes(part(packed, 160 + (block / 2 * VECTORS + i) * CODES));
+        simd.shift_right_and_mask(pair, right, 0x0f)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        [scale_of_block(simd, packed, block); 2]
+    }
+
+    #[inline(always)]
+    fn minimums<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        [minimum_of_block(simd, packed, block); 2]
     }
 }

@@ -1,7 +1,7 @@
 //! Q5_0: 32 values of 5 bits around 16. Bytes: scale (2), fifth bits (4, value `i` in bit `i`), low four bits (16).
 
-use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, nibbles, pack_fifth_bits, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Q5_0;
 
@@ -19,15 +19,24 @@ impl Format for Q5_0 {
 }
 
 impl Quantized for Q5_0 {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let scales = simd.widen_halves(starts::<22, 2, _>(bytes, u16::from_le_bytes));
-        Factors::Blocks { scales, offsets: simd.mul(scales, simd.splat(-16.0)) }
+    const ZERO_SHIFT: Option<u32> = Some(4);
+    const PACKED_BYTES: usize = 176;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[0..16]);
+        pack_fifth_bits(rows, 2, &mut packed[16..48]);
+        pack_words(rows, 6..22, &mut packed[48..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        let high = simd.expand_bits(u32::from_le_bytes(*part(bytes, 22 * block + 2)), 16);
-        simd.or(simd.split_nibbles(part(bytes, 22 * block + 6)), high)
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        let high = simd.load_codes(part(packed, 16));
+        let low = nibbles(simd, packed, 48, i);
+        simd.or(low, simd.shift_and_mask(high, 4 - i as i32, 0x10))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
     }
 }

@@ -1,7 +1,7 @@
 //! Q5_1: 32 values of 5 bits above a minimum. Bytes: scale (2), minimum (2), fifth bits (4), low four bits (16).
 
-use super::{Factors, Format, Quantized, half_at, part, split_nibble, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, nibbles, pack_fifth_bits, pack_halves, pack_words, part, split_nibble};
+use crate::simd::{LANES, Simd};
 
 pub(crate) struct Q5_1;
 
@@ -19,16 +19,30 @@ impl Format for Q5_1 {
 }
 
 impl Quantized for Q5_1 {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        let scales = simd.widen_halves(starts::<24, 2, _>(bytes, u16::from_le_bytes));
-        let offsets = simd.widen_halves(starts::<24, 4, _>(bytes, |[_, _, low, high]| u16::from_le_bytes([low, high])));
-        Factors::Blocks { scales, offsets }
+    const MINIMUMS: bool = true;
+    const PACKED_BYTES: usize = 192;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[0..16]);
+        pack_halves(rows, 2, &mut packed[16..32]);
+        pack_fifth_bits(rows, 4, &mut packed[32..64]);
+        pack_words(rows, 8..24, &mut packed[64..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        let high = simd.expand_bits(u32::from_le_bytes(*part(bytes, 24 * block + 4)), 16);
-        simd.or(simd.split_nibbles(part(bytes, 24 * block + 8)), high)
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        let high = simd.load_codes(part(packed, 32));
+        let low = nibbles(simd, packed, 64, i);
+        simd.or(low, simd.shift_and_mask(high, 4 - i as i32, 0x10))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
+    }
+
+    #[inline(always)]
+    fn minimums<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 16)); 2]
     }
 }

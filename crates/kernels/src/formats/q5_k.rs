@@ -3,8 +3,11 @@
 //! Bytes: scale of the scales (2), scale of the minimums (2), scales and minimums (12), fifth bits (32; value `i` in bit
 //! `i / 32` of byte `i % 32`), low four bits (128, as in Q4_K).
 
-use super::{Factors, Format, Quantized, factors_with_minimums, half_at, part, unpack_scales_and_minimums};
-use crate::simd::Simd;
+use super::{
+    Format, Quantized, VECTORS, half_at, minimum_of_block, pack_scales_and_minimums, pack_words, part, scale_of_block,
+    unpack_scales_and_minimums,
+};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q5K;
 
@@ -25,16 +28,30 @@ impl Format for Q5K {
 }
 
 impl Quantized for Q5K {
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        factors_with_minimums(simd, part(block, 0))
+    const MINIMUMS: bool = true;
+    const PACKED_BYTES: usize = 1440;
+
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_scales_and_minimums(rows, packed);
+        pack_words(rows, 16..176, &mut packed[160..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        let pair = simd.load_codes(part(block, 48 + index / 2 * 32));
-        let low = simd.shift_and_mask(pair, index as i32 % 2 * -4, 0x0f);
-        let fifth_bits = simd.load_codes(part(block, 16));
-        simd.or(low, simd.shift_and_mask(fifth_bits, 4 - index as i32, 0x10))
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        let (right, block_right) = ((block % 2 * 4) as u32, block as u32);
+        let pair = simd.load_codes(part(packed, 416 + (block / 2 * VECTORS + i) * CODES));
+        let fifth_bits = simd.load_codes(part(packed, 160 + i * CODES));
+        let fifth_bit = simd.shift_right_and_mask(fifth_bits, block_right, 1);
+        simd.or(simd.shift_right_and_mask(pair, right, 0x0f), simd.shift_and_mask(fifth_bit, 4, 0x10))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        [scale_of_block(simd, packed, block); 2]
+    }
+
+    #[inline(always)]
+    fn minimums<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        [minimum_of_block(simd, packed, block); 2]
     }
 }

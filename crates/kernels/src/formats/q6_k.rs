@@ -3,8 +3,8 @@
 //! Bytes: low four bits (128; of each 128 values, 64 in low halves, then 64 in high halves of 64 bytes), top two bits
 //! (64, as the codes of Q2_K), scales (16), scale of the scales (2).
 
-use super::{Factors, Format, Quantized, all_halves, half_at, part};
-use crate::simd::Simd;
+use super::{Format, Quantized, VECTORS, half_at, pack_bytes, pack_halves, pack_words, part};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q6K;
 
@@ -24,24 +24,30 @@ impl Format for Q6K {
 }
 
 impl Quantized for Q6K {
+    const ZERO_SHIFT: Option<u32> = Some(5);
     const HALVES: bool = true;
+    const PACKED_BYTES: usize = 1680;
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, block: &[u8]) -> Factors<S> {
-        let scale = all_halves(simd, block, 208);
-        let low = simd.mul(scale, simd.widen_bytes(part(block, 192)));
-        let high = simd.mul(scale, simd.widen_bytes(part(block, 200)));
-        let offset = simd.splat(-32.0);
-        Factors::Halves { scales: [low, high], offsets: [simd.mul(low, offset), simd.mul(high, offset)] }
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 208, &mut packed[..16]);
+        pack_bytes(rows, |row| *part::<16>(row, 192), &mut packed[16..144]);
+        pack_words(rows, 0..192, &mut packed[144..]);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, block: &[u8], index: usize) -> S::Codes {
-        // Within each half of the block: two times 32 values in the low halves of 64 bytes, two times in the high halves.
-        let (half, quarter) = (index / 4, index % 4);
-        let low = simd.load_codes(part(block, 64 * half + quarter % 2 * 32));
-        let low = simd.shift_and_mask(low, quarter as i32 / 2 * -4, 0x0f);
-        let high = simd.load_codes(part(block, 128 + 32 * half));
-        simd.or(low, simd.shift_and_mask(high, 4 - 2 * quarter as i32, 0x30))
+    fn codes<S: Simd>(simd: S, packed: &[u8], block: usize, i: usize) -> S::Codes {
+        // Within each half of the columns: two times 32 values in the low halves of 64 bytes, two times in the high halves.
+        let (half, quarter) = (block / 4, block % 4);
+        let (low_right, high_right) = ((quarter / 2 * 4) as u32, (quarter * 2) as u32);
+        let low = simd.load_codes(part(packed, 144 + (half * 16 + quarter % 2 * VECTORS + i) * CODES));
+        let high = simd.load_codes(part(packed, 144 + (32 + half * VECTORS + i) * CODES));
+        let high = simd.shift_and_mask(simd.shift_right_and_mask(high, high_right, 3), 4, 0x30);
+        simd.or(simd.shift_right_and_mask(low, low_right, 0x0f), high)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
+        let scale = simd.load_f16(part(packed, 0));
+        [0, 1].map(|half| simd.mul(scale, simd.widen_bytes(part(packed, 16 + (2 * block + half) * LANES))))
     }
 }

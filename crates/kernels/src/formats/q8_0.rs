@@ -1,7 +1,7 @@
 //! Q8_0: 32 signed 8-bit values, one half-precision scale. Bytes: scale (2), codes (32).
 
-use super::{Factors, Format, Quantized, half_at, part, starts};
-use crate::simd::Simd;
+use super::{Format, Quantized, half_at, pack_halves, pack_words, part};
+use crate::simd::{CODES, LANES, Simd};
 
 pub(crate) struct Q8_0;
 
@@ -18,15 +18,24 @@ impl Format for Q8_0 {
 }
 
 impl Quantized for Q8_0 {
-    const SIGNED: bool = true;
+    // Packed codes are unsigned, 128 more than they stand for.
+    const ZERO_SHIFT: Option<u32> = Some(7);
+    const WIDE: bool = true;
+    const PACKED_BYTES: usize = 272;
 
-    #[inline(always)]
-    fn factors<S: Simd>(simd: S, bytes: &[u8]) -> Factors<S> {
-        Factors::signed(simd, simd.widen_halves(starts::<34, 2, _>(bytes, u16::from_le_bytes)))
+    fn pack(rows: &[&[u8]; LANES], packed: &mut [u8]) {
+        pack_halves(rows, 0, &mut packed[..16]);
+        pack_words(rows, 2..34, &mut packed[16..]);
+        packed[16..].iter_mut().for_each(|code| *code ^= 0x80);
     }
 
     #[inline(always)]
-    fn codes<S: Simd>(simd: S, bytes: &[u8], block: usize) -> S::Codes {
-        simd.load_codes(part(bytes, 34 * block + 2))
+    fn codes<S: Simd>(simd: S, packed: &[u8], _: usize, i: usize) -> S::Codes {
+        simd.load_codes(part(packed, 16 + i * CODES))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(simd: S, packed: &[u8], _: usize) -> [S::Floats; 2] {
+        [simd.load_f16(part(packed, 0)); 2]
     }
 }

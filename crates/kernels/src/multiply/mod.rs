@@ -9,6 +9,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::formats::with_format;
+use crate::matrix::ROWS;
+use crate::packing::with_scratch;
 use crate::pool::SharedValues;
 use crate::simd::{Simd, Task, dispatch};
 use crate::{Activations, Matrix, Pool};
@@ -29,9 +31,8 @@ pub struct Product<'a> {
 const AT_ONCE: usize = 8;
 
 /// How far ahead of their use the memory is asked for the weights of a product with one token. Processors do so by
-/// themselves, but not always well where rows are read in pairs. Measured: less helps less, more helps some formats and
-/// hurts others.
-const PREFETCH_BYTES: usize = 512;
+/// themselves, but stop at the ends of pages.
+const PREFETCH_BYTES: usize = 1024;
 
 /// Multiplies all tokens of `input` with each of the matrices, in one parallel region.
 ///
@@ -92,7 +93,7 @@ fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'
     let rows: usize = targets().map(|target| target.weights.rows()).sum();
     let portion = match pool.threads() {
         1 => usize::MAX,
-        threads => (rows / (threads * 8)).clamp(8, 64).next_multiple_of(integer::ROWS),
+        threads => (rows / (threads * 8)).clamp(ROWS, 64).next_multiple_of(ROWS),
     };
     let portions = |target: &Target<'_>| target.weights.rows().div_ceil(portion);
     let next = AtomicUsize::new(0);
@@ -115,6 +116,10 @@ fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'
 fn multiply_rows(input: &Activations, target: &Target<'_>, rows: Range<usize>) {
     with_format!(target.weights.dtype(),
         float F => dispatch(float::Rows::<F>::new(input, target, rows)),
-        quantized F => dispatch(integer::Rows::<F>::new(input, target, rows))
+        quantized F => {
+            // Portions are cut at whole tiles.
+            let tiles = rows.start / ROWS..rows.end.div_ceil(ROWS);
+            with_scratch(|scratch| dispatch(integer::Tiles::<F>::new(input, target, tiles, scratch)));
+        }
     );
 }

@@ -128,7 +128,7 @@ impl Case {
         let input = self.input(0..tokens);
         with_format!(weights.dtype(),
             float F => run_portable(float::Rows::<F>::new(&input, &target, 0..rows)),
-            quantized F => run_portable(integer::Rows::<F>::new(&input, &target, 0..rows))
+            quantized F => run_portable(integer::Tiles::<F>::new(&input, &target, 0..rows.div_ceil(ROWS), &mut Vec::new()))
         );
         out
     }

@@ -69,12 +69,6 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn power_of_two(self, exponents: Self::Floats) -> Self::Floats;
     /// `values` where `x >= bound`, else zero.
     fn keep_from(self, values: Self::Floats, x: Self::Floats, bound: Self::Floats) -> Self::Floats;
-    /// Lane `lane`, everywhere.
-    fn spread(self, values: Self::Floats, lane: usize) -> Self::Floats;
-    /// The first value in even lanes, the second in odd lanes.
-    fn splat_pair(self, pair: &[f32; 2]) -> Self::Floats;
-    /// Lane `2 * pair` in even lanes, lane `2 * pair + 1` in odd lanes.
-    fn spread_pair(self, values: Self::Floats, pair: usize) -> Self::Floats;
     /// The sum of all lanes, in the order `((0+4)+(2+6))+((1+5)+(3+7))`.
     fn sum(self, values: Self::Floats) -> f32;
     /// Lane `i`: the sum of all lanes of vector `i`, in that same order.
@@ -86,16 +80,14 @@ pub(crate) trait Simd: Copy + Send + Sync {
     fn prefetch(self, bytes: &[u8], distance: usize);
     fn load_codes(self, bytes: &[u8; CODES]) -> Self::Codes;
     fn store_codes(self, codes: Self::Codes, to: &mut [u8; CODES]);
-    /// The low halves of 16 bytes, followed by their high halves.
-    fn split_nibbles(self, bytes: &[u8; 16]) -> Self::Codes;
-    /// Byte `i` is `value` if bit `i` of `bits` is set, else zero.
-    fn expand_bits(self, bits: u32, value: u8) -> Self::Codes;
     /// Each byte shifted left by `left` bits (right, if negative), and then masked. The mask must clear what the shift moves
     /// over from the neighbouring byte.
     fn shift_and_mask(self, codes: Self::Codes, left: i32, mask: u8) -> Self::Codes;
-    /// Groups of four bytes from the first and the second half in turn, so that even lanes of a dot product sum up the first
-    /// half and odd lanes the second.
-    fn interleave(self, codes: Self::Codes) -> Self::Codes;
+    /// Each byte shifted right, and then masked. The shift need not be known to the compiler; the mask must clear what the shift
+    /// moves over from the neighbouring byte.
+    fn shift_right_and_mask(self, codes: Self::Codes, right: u32, mask: u8) -> Self::Codes;
+    /// The same four bytes in all lanes.
+    fn splat_codes(self, four: &[u8; 4]) -> Self::Codes;
     fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
     /// Looks up each code, which must be less than 16.
     fn look_up(self, codes: Self::Codes, table: &[i8; 16]) -> Self::Codes;
@@ -104,8 +96,11 @@ pub(crate) trait Simd: Copy + Send + Sync {
     /// Lane `i`: the sum of products of bytes `4 i` to `4 i + 3`, `a` being unsigned and at most 127, `b` signed and at
     /// least -127.
     fn dot_unsigned(self, a: Self::Codes, b: Self::Codes) -> Self::Integers;
-    /// The same with `a` signed.
-    fn dot_signed(self, a: Self::Codes, b: Self::Codes) -> Self::Integers;
+    /// All lanes `value` times two to the power `left`.
+    fn splat_shifted(self, value: i32, left: u32) -> Self::Integers;
+    /// Adds to lane `i` of `sum` the products of bytes `4 i` to `4 i + 3`, `a` being unsigned, at most 127 unless `WIDE`, and
+    /// `b` signed and at least -127.
+    fn accumulate<const WIDE: bool>(self, sum: Self::Integers, a: Self::Codes, b: Self::Codes) -> Self::Integers;
     fn to_floats(self, integers: Self::Integers) -> Self::Floats;
 }
 

@@ -75,6 +75,12 @@ macro_rules! codes {
 }
 
 impl<const DOT: bool> Neon<DOT> {
+    /// The same for two vectors.
+    #[inline(always)]
+    fn dot_signed(self, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
+        int32x4x2_t(self.dot(a.0, b.0), self.dot(a.1, b.1))
+    }
+
     /// Lane `i`: the sum of the products of signed bytes `4 i` to `4 i + 3`, `b` being at least -127.
     #[inline(always)]
     fn dot(self, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
@@ -260,36 +266,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn spread(self, values: float32x4x2_t, lane: usize) -> float32x4x2_t {
-        let half = if lane < 4 { values.0 } else { values.1 };
-        let spread = vector!(match lane % 4 {
-            0 => vdupq_laneq_f32::<0>(half),
-            1 => vdupq_laneq_f32::<1>(half),
-            2 => vdupq_laneq_f32::<2>(half),
-            _ => vdupq_laneq_f32::<3>(half),
-        });
-        float32x4x2_t(spread, spread)
-    }
-
-    #[inline(always)]
-    fn splat_pair(self, pair: &[f32; 2]) -> float32x4x2_t {
-        let spread = vector!(vreinterpretq_f32_f64(vdupq_n_f64(transmute::<[f32; 2], f64>(*pair))));
-        float32x4x2_t(spread, spread)
-    }
-
-    #[inline(always)]
-    fn spread_pair(self, values: float32x4x2_t, pair: usize) -> float32x4x2_t {
-        let spread = vector!({
-            let half = vreinterpretq_f64_f32(if pair < 2 { values.0 } else { values.1 });
-            vreinterpretq_f32_f64(match pair % 2 {
-                0 => vdupq_laneq_f64::<0>(half),
-                _ => vdupq_laneq_f64::<1>(half),
-            })
-        });
-        float32x4x2_t(spread, spread)
-    }
-
-    #[inline(always)]
     fn sum(self, values: float32x4x2_t) -> f32 {
         vector!({
             let four = vaddq_f32(values.0, values.1);
@@ -345,38 +321,20 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn split_nibbles(self, bytes: &[u8; 16]) -> uint8x16x2_t {
-        vector!({
-            let bytes = vld1q_u8(bytes.as_ptr());
-            uint8x16x2_t(vandq_u8(bytes, vdupq_n_u8(0x0f)), vshrq_n_u8::<4>(bytes))
-        })
-    }
-
-    #[inline(always)]
-    fn expand_bits(self, bits: u32, value: u8) -> uint8x16x2_t {
-        vector!({
-            // Each byte of the result gets the byte that its bit is in, which is then tested for that bit.
-            let bytes = vreinterpretq_u8_u32(vdupq_n_u32(bits));
-            let places = vcombine_u8(vdup_n_u8(0), vdup_n_u8(1));
-            let bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040_2010_0804_0201));
-            let low = vtstq_u8(vqtbl1q_u8(bytes, places), bit);
-            let high = vtstq_u8(vqtbl1q_u8(bytes, vaddq_u8(places, vdupq_n_u8(2))), bit);
-            uint8x16x2_t(vandq_u8(low, vdupq_n_u8(value)), vandq_u8(high, vdupq_n_u8(value)))
-        })
-    }
-
-    #[inline(always)]
     fn shift_and_mask(self, codes: uint8x16x2_t, left: i32, mask: u8) -> uint8x16x2_t {
         let (left, mask) = vector!((vdupq_n_s8(left as i8), vdupq_n_u8(mask)));
         vector!(uint8x16x2_t(vandq_u8(vshlq_u8(codes.0, left), mask), vandq_u8(vshlq_u8(codes.1, left), mask)))
     }
 
     #[inline(always)]
-    fn interleave(self, codes: uint8x16x2_t) -> uint8x16x2_t {
-        vector!({
-            let (low, high) = (vreinterpretq_u32_u8(codes.0), vreinterpretq_u32_u8(codes.1));
-            uint8x16x2_t(vreinterpretq_u8_u32(vzip1q_u32(low, high)), vreinterpretq_u8_u32(vzip2q_u32(low, high)))
-        })
+    fn shift_right_and_mask(self, codes: uint8x16x2_t, right: u32, mask: u8) -> uint8x16x2_t {
+        self.shift_and_mask(codes, -right.cast_signed(), mask)
+    }
+
+    #[inline(always)]
+    fn splat_codes(self, four: &[u8; 4]) -> uint8x16x2_t {
+        let vector = vector!(vreinterpretq_u8_u32(vdupq_n_u32(u32::from_le_bytes(*four))));
+        uint8x16x2_t(vector, vector)
     }
 
     #[inline(always)]
@@ -417,8 +375,23 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn dot_signed(self, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
-        int32x4x2_t(self.dot(a.0, b.0), self.dot(a.1, b.1))
+    fn splat_shifted(self, value: i32, left: u32) -> int32x4x2_t {
+        let vector = vector!(vdupq_n_s32(value << left));
+        int32x4x2_t(vector, vector)
+    }
+
+    #[inline(always)]
+    fn accumulate<const WIDE: bool>(self, sum: int32x4x2_t, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
+        let add = |a: int32x4x2_t, b: int32x4x2_t| vector!(int32x4x2_t(vaddq_s32(a.0, b.0), vaddq_s32(a.1, b.1)));
+        if WIDE {
+            // As signed bytes, codes from 128 on are 256 too small; so much is added for their top bits.
+            let top = vector!(uint8x16x2_t(vshrq_n_u8::<7>(a.0), vshrq_n_u8::<7>(a.1)));
+            let missing = self.dot_signed(top, b);
+            let missing = vector!(int32x4x2_t(vshlq_n_s32::<8>(missing.0), vshlq_n_s32::<8>(missing.1)));
+            add(add(sum, missing), self.dot_signed(a, b))
+        } else {
+            add(sum, self.dot_signed(a, b))
+        }
     }
 
     #[inline(always)]

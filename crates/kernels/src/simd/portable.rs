@@ -125,21 +125,6 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn spread(self, values: Floats, lane: usize) -> Floats {
-        [values[lane]; LANES]
-    }
-
-    #[inline(always)]
-    fn splat_pair(self, pair: &[f32; 2]) -> Floats {
-        from_fn(|i| pair[i % 2])
-    }
-
-    #[inline(always)]
-    fn spread_pair(self, values: Floats, pair: usize) -> Floats {
-        from_fn(|i| values[2 * pair + i % 2])
-    }
-
-    #[inline(always)]
     fn sums(self, values: [Floats; LANES]) -> Floats {
         values.map(|values| self.sum(values))
     }
@@ -168,23 +153,18 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn split_nibbles(self, bytes: &[u8; 16]) -> Codes {
-        from_fn(|i| if i < 16 { bytes[i] & 0x0f } else { bytes[i - 16] >> 4 })
-    }
-
-    #[inline(always)]
-    fn expand_bits(self, bits: u32, value: u8) -> Codes {
-        from_fn(|i| if bits >> i & 1 == 1 { value } else { 0 })
-    }
-
-    #[inline(always)]
     fn shift_and_mask(self, codes: Codes, left: i32, mask: u8) -> Codes {
         codes.map(|code| (if left >= 0 { code << left } else { code >> -left }) & mask)
     }
 
     #[inline(always)]
-    fn interleave(self, codes: Codes) -> Codes {
-        from_fn(|i| codes[i / 8 * 4 + i % 4 + i / 4 % 2 * 16])
+    fn shift_right_and_mask(self, codes: Codes, right: u32, mask: u8) -> Codes {
+        codes.map(|code| (code >> right) & mask)
+    }
+
+    #[inline(always)]
+    fn splat_codes(self, four: &[u8; 4]) -> Codes {
+        from_fn(|i| four[i % 4])
     }
 
     #[inline(always)]
@@ -211,9 +191,14 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn dot_signed(self, a: Codes, b: Codes) -> [i32; LANES] {
-        let product = |j: usize| i32::from(a[j].cast_signed()) * i32::from(b[j].cast_signed());
-        from_fn(|i| (4 * i..4 * i + 4).map(product).sum())
+    fn splat_shifted(self, value: i32, left: u32) -> [i32; LANES] {
+        [value << left; LANES]
+    }
+
+    #[inline(always)]
+    fn accumulate<const WIDE: bool>(self, sum: [i32; LANES], a: Codes, b: Codes) -> [i32; LANES] {
+        let products = self.dot_unsigned(a, b);
+        from_fn(|i| sum[i] + products[i])
     }
 
     #[inline(always)]

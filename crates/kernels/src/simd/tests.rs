@@ -51,10 +51,7 @@ impl Task for Everything<'_> {
             simd.round(a),
             simd.power_of_two(simd.max(simd.splat(-126.0), simd.min(simd.round(c), simd.splat(127.0)))),
             simd.keep_from(a, b, c),
-            simd.spread(a, 5),
-            simd.spread_pair(a, 2),
             simd.load_bf16(half_bytes),
-            simd.splat_pair(&[1.5, -2.5]),
             simd.widen_bytes(bytes.first_chunk().unwrap()),
         ] {
             results.floats(values);
@@ -66,17 +63,19 @@ impl Task for Everything<'_> {
         let [x, y] = self.codes.map(|codes| simd.load_codes(&codes));
         let low = simd.shift_and_mask(x, 0, 0x0f);
         results.codes(low);
-        results.codes(simd.split_nibbles(half_bytes));
-        results.codes(simd.expand_bits(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), 16));
         let mask = if self.shift < 0 { 0xff >> -self.shift } else { 0xff << self.shift };
         results.codes(simd.shift_and_mask(x, self.shift, mask as u8));
+        let right = self.shift.unsigned_abs();
+        results.codes(simd.shift_right_and_mask(x, right, 0xff >> right));
+        results.codes(simd.splat_codes(&[bytes[0], bytes[1], bytes[2], bytes[3]]));
         results.codes(simd.or(x, y));
-        results.codes(simd.interleave(x));
         results.codes(simd.look_up(low, &std::array::from_fn(|i| bytes[i].cast_signed())));
         let largest = simd.splat(simd.largest(simd.max(simd.max(simd.abs(a), simd.abs(b)), simd.abs(c))));
         results.codes(simd.quantize([a, b, c, a], simd.div(simd.splat(127.0), largest)));
         results.floats(simd.to_floats(simd.dot_unsigned(simd.shift_and_mask(x, 0, 0x7f), y)));
-        results.floats(simd.to_floats(simd.dot_signed(x, y)));
+        let start = simd.splat_shifted(-self.shift * 1000, 3);
+        results.floats(simd.to_floats(simd.accumulate::<false>(start, simd.shift_and_mask(x, 0, 0x7f), y)));
+        results.floats(simd.to_floats(simd.accumulate::<true>(start, x, y)));
         results.1
     }
 }
@@ -140,8 +139,8 @@ impl Task for Extremes {
     fn run<S: Simd>(self, simd: S) -> [f32; 3] {
         let code = |value: i8| simd.load_codes(&[value.cast_unsigned(); CODES]);
         [
-            simd.dot_signed(code(-128), code(-127)),
-            simd.dot_signed(code(127), code(-127)),
+            simd.accumulate::<true>(simd.splat_shifted(0, 0), code(-1), code(-127)),
+            simd.accumulate::<false>(simd.splat_shifted(0, 0), code(127), code(-127)),
             simd.dot_unsigned(code(127), code(-127)),
         ]
         .map(|integers| simd.sum(simd.to_floats(integers)))
@@ -150,7 +149,7 @@ impl Task for Extremes {
 
 #[test]
 fn extreme_products_are_exact() {
-    let expected = [32.0 * 128.0 * 127.0, -32.0 * 127.0 * 127.0, -32.0 * 127.0 * 127.0];
+    let expected = [-32.0 * 255.0 * 127.0, -32.0 * 127.0 * 127.0, -32.0 * 127.0 * 127.0];
     assert_eq!(dispatch(Extremes), expected);
     assert_eq!(run_portable(Extremes), expected);
 }

@@ -177,22 +177,6 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
-    fn spread(self, values: __m256, lane: usize) -> __m256 {
-        vector!(_mm256_permutevar8x32_ps(values, _mm256_set1_epi32(lane as i32)))
-    }
-
-    #[inline(always)]
-    fn splat_pair(self, pair: &[f32; 2]) -> __m256 {
-        vector!(_mm256_castpd_ps(_mm256_set1_pd(transmute::<[f32; 2], f64>(*pair))))
-    }
-
-    #[inline(always)]
-    fn spread_pair(self, values: __m256, pair: usize) -> __m256 {
-        let (even, odd) = (2 * pair as i32, 2 * pair as i32 + 1);
-        vector!(_mm256_permutevar8x32_ps(values, _mm256_setr_epi32(even, odd, even, odd, even, odd, even, odd)))
-    }
-
-    #[inline(always)]
     fn sums(self, values: [__m256; LANES]) -> __m256 {
         vector!({
             let [a, b, c, d, e, f, g, h] = values;
@@ -246,27 +230,6 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
-    fn split_nibbles(self, bytes: &[u8; 16]) -> __m256i {
-        vector!({
-            let twice = _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast()));
-            let shifted = _mm256_srlv_epi32(twice, _mm256_setr_epi32(0, 0, 0, 0, 4, 4, 4, 4));
-            _mm256_and_si256(shifted, _mm256_set1_epi8(0x0f))
-        })
-    }
-
-    #[inline(always)]
-    fn expand_bits(self, bits: u32, value: u8) -> __m256i {
-        vector!({
-            // Each byte of the result gets the byte that its bit is in, all other bits set; then it is all ones if its bit is.
-            let places = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-            let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits.cast_signed()), places);
-            let others = _mm256_set1_epi64x(0x7fbf_dfef_f7fb_fdfe);
-            let all_ones = _mm256_cmpeq_epi8(_mm256_or_si256(bytes, others), _mm256_set1_epi8(-1));
-            _mm256_and_si256(all_ones, _mm256_set1_epi8(value.cast_signed()))
-        })
-    }
-
-    #[inline(always)]
     fn shift_and_mask(self, codes: __m256i, left: i32, mask: u8) -> __m256i {
         vector!({
             let shifted = match left {
@@ -279,8 +242,16 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
-    fn interleave(self, codes: __m256i) -> __m256i {
-        vector!(_mm256_permutevar8x32_epi32(codes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)))
+    fn shift_right_and_mask(self, codes: __m256i, right: u32, mask: u8) -> __m256i {
+        vector!({
+            let shifted = _mm256_srl_epi16(codes, _mm_cvtsi32_si128(right.cast_signed()));
+            _mm256_and_si256(shifted, _mm256_set1_epi8(mask.cast_signed()))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_codes(self, four: &[u8; 4]) -> __m256i {
+        vector!(_mm256_set1_epi32(i32::from_le_bytes(*four)))
     }
 
     #[inline(always)]
@@ -319,9 +290,24 @@ impl<const VNNI: bool> Simd for X86<VNNI> {
     }
 
     #[inline(always)]
-    fn dot_signed(self, a: __m256i, b: __m256i) -> __m256i {
-        // The sign moves from a to b.
-        vector!(self.dot_unsigned(_mm256_abs_epi8(a), _mm256_sign_epi8(b, a)))
+    fn splat_shifted(self, value: i32, left: u32) -> __m256i {
+        vector!(_mm256_sll_epi32(_mm256_set1_epi32(value), _mm_cvtsi32_si128(left.cast_signed())))
+    }
+
+    #[inline(always)]
+    fn accumulate<const WIDE: bool>(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        if VNNI {
+            vector!(_mm256_dpbusd_epi32(sum, a, b))
+        } else if WIDE {
+            // The top bits on their own, or pairs would be too large for the first instruction.
+            vector!({
+                let low = self.dot_unsigned(_mm256_and_si256(a, _mm256_set1_epi8(0x7f)), b);
+                let high = self.dot_unsigned(_mm256_and_si256(a, _mm256_set1_epi8(-128)), b);
+                _mm256_add_epi32(sum, _mm256_add_epi32(low, high))
+            })
+        } else {
+            vector!(_mm256_add_epi32(sum, self.dot_unsigned(a, b)))
+        }
     }
 
     #[inline(always)]
