@@ -58,11 +58,19 @@ pub struct MapError {
     pub source: io::Error,
 }
 
-/// Maps the whole of `path` for reading. The map lives as long as the last clone or slice of the returned bytes.
+/// A file's bytes in a map, and the file itself, for those who would rather read than touch the map.
+pub struct MappedFile {
+    /// The map, which lives as long as the last clone or slice of these bytes.
+    pub bytes: Bytes,
+    /// The same file, open for reading.
+    pub file: File,
+}
+
+/// Maps the whole of `path` for reading.
 ///
 /// # Errors
 /// When the file does not exist, is not a regular file, cannot be read, or the system refuses the map.
-pub fn map_file(path: &Path) -> Result<Bytes, MapError> {
+pub fn map_file(path: &Path) -> Result<MappedFile, MapError> {
     let failed = |source| MapError { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
@@ -70,7 +78,7 @@ pub fn map_file(path: &Path) -> Result<Bytes, MapError> {
         return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
     }
     if metadata.len() == 0 {
-        return Ok(Bytes::new());
+        return Ok(MappedFile { bytes: Bytes::new(), file });
     }
     // SAFETY: the map is private and read-only. Its bytes could still change, or vanish with SIGBUS, if another process
     // truncated or rewrote the file in place while it is mapped. Ropewalk's own store never does that: it writes to a
@@ -78,7 +86,7 @@ pub fn map_file(path: &Path) -> Result<Bytes, MapError> {
     // program that maps its model; nothing in Rust's type system can rule that out.
     #[allow(unsafe_code)]
     let map = unsafe { memmap2::Mmap::map(&file) }.map_err(failed)?;
-    Ok(Bytes::from_owner(map))
+    Ok(MappedFile { bytes: Bytes::from_owner(map), file })
 }
 
 #[cfg(test)]
@@ -90,9 +98,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, b"strands").unwrap();
-        assert_eq!(&map_file(&path).unwrap()[..], b"strands");
+        assert_eq!(&map_file(&path).unwrap().bytes[..], b"strands");
         std::fs::write(&path, b"").unwrap();
-        assert!(map_file(&path).unwrap().is_empty());
+        assert!(map_file(&path).unwrap().bytes.is_empty());
     }
 
     #[test]
@@ -109,7 +117,7 @@ mod tests {
     fn names_the_path_that_failed() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing.gguf");
-        assert!(map_file(&missing).unwrap_err().to_string().contains("missing.gguf"));
-        assert!(map_file(folder.path()).unwrap_err().to_string().contains("not a regular file"));
+        assert!(map_file(&missing).err().unwrap().to_string().contains("missing.gguf"));
+        assert!(map_file(folder.path()).err().unwrap().to_string().contains("not a regular file"));
     }
 }

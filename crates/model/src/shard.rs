@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, multiply, rms_norm};
+use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, multiply, packed_len, rms_norm};
 
 use crate::arch::Blueprint;
 use crate::blocks::{AttentionBlock, FeedForwardBlock, Scratch, Step};
@@ -98,7 +98,8 @@ struct Head {
 }
 
 impl Shard {
-    /// Prepares the part of the model in `file` that `placement` names. Weights stay in the file's map.
+    /// Prepares the part of the model in `file` that `placement` names. Weights stay in the file's map until
+    /// [`Shard::pack`].
     ///
     /// # Errors
     /// When a tensor is missing or has another shape than the blueprint says, or threads cannot be started.
@@ -130,6 +131,33 @@ impl Shard {
             scratch: Scratch::new(blueprint, options),
             hidden: vec![0.0; options.step_tokens * blueprint.hidden],
         })
+    }
+
+    /// Moves the weights to memory of their own, in the order in which they are used, which makes everything faster.
+    /// `progress` hears how many of [`Shard::packed_bytes`] are done. The embedding's rows stay in the file.
+    ///
+    /// # Errors
+    /// When there is not enough memory, or the file cannot be read.
+    pub fn pack(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), ModelError> {
+        let mut matrices: Vec<&mut Matrix> = Vec::new();
+        for (attention, feed_forward) in &mut self.layers {
+            matrices.extend(attention.matrices_mut());
+            matrices.extend(feed_forward.matrices_mut());
+        }
+        matrices.extend(self.head.iter_mut().map(|head| &mut head.weights));
+        Ok(kernels::pack(&self.pool, &mut matrices, progress)?)
+    }
+
+    /// Bytes of memory that [`Shard::pack`] takes.
+    pub fn packed_bytes(&self) -> usize {
+        self.matrices().map(packed_len).sum()
+    }
+
+    /// All weights that every token is multiplied with.
+    fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        let layers = self.layers.iter();
+        let layers = layers.flat_map(|(attention, feed)| attention.matrices().into_iter().chain(feed.matrices()));
+        layers.chain(self.head.iter().map(|head| &head.weights))
     }
 
     /// Fills the hidden state with the embedded tokens. Only on the first stage; elsewhere it does nothing.
@@ -198,8 +226,7 @@ impl Shard {
 
     /// Bytes of weights that this rank reads per token.
     pub fn weight_bytes(&self) -> usize {
-        let layers = self.layers.iter().map(|(attention, feed)| attention.weight_bytes() + feed.weight_bytes());
-        layers.sum::<usize>() + self.head.as_ref().map_or(0, |head| head.weights.byte_len())
+        self.matrices().map(Matrix::byte_len).sum()
     }
 }
 

@@ -14,12 +14,16 @@ impl Gguf {
             return Err(self.bad_tensor(name, problem));
         }
         let matrix = Matrix::new(tensor.info.dtype, rows, columns, tensor.data);
-        matrix.map_err(|error| self.bad_tensor(name, format!("cannot be used: {error}")))
+        let matrix = matrix.map_err(|error| self.bad_tensor(name, format!("cannot be used: {error}")))?;
+        Ok(match tensor.source {
+            Some((file, offset)) => matrix.with_source(file, offset),
+            None => matrix,
+        })
     }
 
     /// The vector `name` of any length, as floats.
     pub(crate) fn vector(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let Tensor { info, data } = self.tensor(name)?;
+        let Tensor { info, data, .. } = self.tensor(name)?;
         let [length] = info.shape[..] else {
             return Err(self.bad_tensor(name, format!("has shape {:?}; it must have one dimension", info.shape)));
         };

@@ -31,6 +31,14 @@ impl Whole {
         Self { shard, vocabulary: blueprint.vocabulary }
     }
 
+    /// The same with weights in memory of their own.
+    fn packed(mut self) -> Self {
+        let mut done = 0;
+        self.shard.pack(&mut |bytes| done = bytes).unwrap();
+        assert_eq!(done, self.shard.packed_bytes());
+        self
+    }
+
     /// The logits of every token [tokens, vocabulary], evaluated in chunks of `chunk` tokens.
     fn logits(&mut self, tokens: &[u32], chunk: usize) -> Vec<f32> {
         let mut all = Vec::new();
@@ -62,11 +70,13 @@ fn check(name: &str) {
     let bytes = std::fs::read(golden(&format!("{name}.logits.bin"))).unwrap();
     let recorded: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     let mut model = Whole::open(&format!("{name}.gguf"), 2, 128);
+    let mut packed = Whole::open(&format!("{name}.gguf"), 2, 128).packed();
     let width = model.vocabulary;
     let mut worst: f32 = 0.0;
     for prompt in index["prompts"].as_array().unwrap() {
         let tokens = integers(&prompt["tokens"]);
         let logits = model.logits(&tokens, 128);
+        assert!(logits == packed.logits(&tokens, 128), "{name}: packed weights give other logits");
         let first = prompt["first_row"].as_u64().unwrap() as usize;
         for (row, position) in (first..).zip(integers(&prompt["positions"])) {
             let expected = &recorded[row * width..(row + 1) * width];
@@ -85,7 +95,7 @@ fn check_greedy(name: &str) {
     let index: Value = serde_json::from_slice(&std::fs::read(golden(&format!("{name}.json"))).unwrap()).unwrap();
     let mut tokens = integers(&index["greedy"]["prompt"]);
     let expected = integers(&index["greedy"]["tokens"]);
-    let mut model = Whole::open(&format!("{name}.gguf"), 1, 64);
+    let mut model = Whole::open(&format!("{name}.gguf"), 1, 64).packed();
     let mut logits = model.logits(&tokens, 64);
     for &next in &expected {
         let last = &logits[logits.len() - model.vocabulary..];

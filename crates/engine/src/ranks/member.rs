@@ -7,7 +7,7 @@ use fabric::{Fabric, FabricError, Team};
 use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
 
 use crate::candidates::Scored;
-use crate::memory::peak_resident_bytes;
+use crate::memory::{available_bytes, peak_resident_bytes};
 use crate::ranks::answers::{Answers, answer_length, pack};
 use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
 use crate::ranks::protocol::Job;
@@ -98,7 +98,8 @@ impl Member {
             step_tokens: room(&job).step_tokens,
             kv_type: job.kv_type,
         };
-        let shard = Shard::load(file, &blueprint, &placement, options)?;
+        let mut shard = Shard::load(file, &blueprint, &placement, options)?;
+        pack_if_there_is_room(&mut fabric, &mut shard)?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
@@ -312,6 +313,26 @@ impl Member {
 /// What a rank has room for.
 fn room(job: &Job) -> Room {
     Room { slots: job.slots, context: job.context, step_tokens: job.step_tokens.saturating_add(job.slots) }
+}
+
+/// Moves the weights to memory of their own if there is enough for those of all ranks of this machine. Otherwise they stay in
+/// the file's map, whose pages the system can drop and read again.
+fn pack_if_there_is_room(fabric: &mut Fabric, shard: &mut Shard) -> Result<(), RankError> {
+    let (rank, topology) = (fabric.rank(), fabric.topology());
+    let neighbours = (0..fabric.size()).filter(|&other| topology.host(other) == topology.host(rank)).count();
+    let needed = (shard.packed_bytes() * neighbours) as u64;
+    let fits = available_bytes().is_none_or(|available| needed <= available / 5 * 4);
+    // Nobody takes memory before all have looked.
+    let everyone = Team::of_range(0..fabric.size(), rank)?;
+    fabric.barrier(&everyone)?;
+    if fits {
+        shard.pack(&mut |_| {})?;
+    } else {
+        tracing::info!(
+            "the weights stay in the file: {needed} bytes are more than four fifths of the memory available"
+        );
+    }
+    Ok(())
 }
 
 /// The exchange of slices within a stage, over the fabric.

@@ -4,10 +4,13 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use std::sync::Arc;
+
 use super::*;
-use crate::DType;
 use crate::activations::BLOCKS;
+use crate::packing::{ReadAt, pack, packed_len};
 use crate::simd::{CODES, run_portable};
+use crate::{DType, KernelError};
 
 #[test]
 fn small_product_with_bias_and_stride() {
@@ -109,6 +112,16 @@ impl Case {
         input
     }
 
+    /// The outputs `[tokens, rows]` of all tokens with the last rows, as which `weights` stands.
+    fn multiply_whole(&self, weights: &Matrix, threads: usize) -> Vec<f32> {
+        let (tokens, rows) = (self.tokens(), weights.rows());
+        let mut out = vec![f32::NAN; tokens * rows];
+        let bias = Some(&self.bias[self.weights.rows() - rows..]);
+        let product = Product { weights, bias, out: &mut out, stride: rows };
+        multiply(&Pool::new(threads).unwrap(), &self.input(0..tokens), &mut [product]);
+        out
+    }
+
     /// The outputs `[tokens, rows]` of some tokens and rows.
     fn multiply(&self, threads: usize, tokens: Range<usize>, rows: Range<usize>) -> Vec<f32> {
         let mut out = vec![f32::NAN; tokens.len() * rows.len()];
@@ -151,6 +164,28 @@ impl Case {
         let bias = f64::from(self.bias[row]);
         products.fold((bias, bias.abs()), |(sum, size), product| (sum + product, size + product.abs()))
     }
+}
+
+/// A file whose bytes begin at position 7.
+struct File(Vec<u8>);
+
+impl ReadAt for File {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        let from = offset as usize - 7;
+        let bytes = self.0.get(from..from + buffer.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        buffer.copy_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[test]
+fn weights_that_cannot_be_read_stay_where_they_are() {
+    let mut numbers = Numbers(1);
+    let weights = random_weights(DType::Q4_1, 20, 64, &mut numbers);
+    let mut cut = weights.clone().with_source(Arc::new(File(vec![0; 100])), 7);
+    let error = pack(&Pool::new(2).unwrap(), &mut [&mut cut], &mut |_| {}).unwrap_err();
+    assert!(matches!(error, KernelError::Read { .. }), "{error}");
+    assert_eq!(cut.row(19), weights.row(19));
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -197,6 +232,32 @@ proptest! {
                 let (t, r) = (token + i / (rows - row), row + i % (rows - row));
                 prop_assert_eq!(value.to_bits(), whole[t * rows + r].to_bits());
             }
+        }
+    }
+
+    #[test]
+    fn packed_weights_give_the_same(
+        dtype in select(DType::ALL),
+        rows in 1usize..40,
+        blocks in 1usize..20,
+        tokens in 1usize..12,
+        threads in 1usize..4,
+        seed in any::<u64>(),
+    ) {
+        let blocks = if dtype.block_len() == 256 { blocks.div_ceil(8) } else { blocks };
+        let mut case = Case::new(dtype, rows, blocks, tokens, seed);
+        let stored = case.multiply(2, 0..tokens, 0..rows);
+        let bytes = case.weights.select_rows(0..rows);
+        let file = Arc::new(File((0..rows).flat_map(|row| bytes.row(row).to_vec()).collect()));
+        let mut second = case.weights.select_rows(rows / 2..rows).with_source(file, 7 + (rows / 2 * bytes.row_bytes()) as u64);
+        let mut done = 0;
+        let pool = Pool::new(threads).unwrap();
+        pack(&pool, &mut [&mut case.weights, &mut second], &mut |bytes| done = bytes).unwrap();
+        prop_assert_eq!(done, packed_len(&case.weights) + packed_len(&second));
+        prop_assert_eq!(bits(&stored), bits(&case.multiply_whole(&case.weights, threads)));
+        let half = case.multiply_whole(&second, threads);
+        for (stored, half) in stored.chunks(rows).zip(half.chunks(rows - rows / 2)) {
+            prop_assert_eq!(bits(&stored[rows / 2..]), bits(half));
         }
     }
 

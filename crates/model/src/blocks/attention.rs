@@ -99,9 +99,14 @@ impl AttentionBlock {
         })
     }
 
-    pub(crate) fn weight_bytes(&self) -> usize {
-        let projections = [&self.query, &self.key, &self.value];
-        projections.iter().map(|projection| projection.weights.byte_len()).sum::<usize>() + self.output.byte_len()
+    /// The block's weights, in the order in which they are used.
+    pub(crate) fn matrices(&self) -> [&Matrix; 4] {
+        [&self.query.weights, &self.key.weights, &self.value.weights, &self.output.weights]
+    }
+
+    /// The same, to be moved.
+    pub(crate) fn matrices_mut(&mut self) -> [&mut Matrix; 4] {
+        [&mut self.query.weights, &mut self.key.weights, &mut self.value.weights, &mut self.output.weights]
     }
 
     /// Adds attention over the hidden state [tokens, hidden] to it.

@@ -42,8 +42,14 @@ impl FeedForwardBlock {
         })
     }
 
-    pub(crate) fn weight_bytes(&self) -> usize {
-        self.gate.byte_len() + self.up.byte_len() + self.down.byte_len()
+    /// The block's weights, in the order in which they are used.
+    pub(crate) fn matrices(&self) -> [&Matrix; 3] {
+        [&self.gate, &self.up, &self.down.weights]
+    }
+
+    /// The same, to be moved.
+    pub(crate) fn matrices_mut(&mut self) -> [&mut Matrix; 3] {
+        [&mut self.gate, &mut self.up, &mut self.down.weights]
     }
 
     /// Adds the network's result for the hidden state [tokens, hidden] to it.

@@ -44,10 +44,6 @@ impl SplitMatrix {
         Ok(Self { weights, bias, parts })
     }
 
-    fn byte_len(&self) -> usize {
-        self.weights.byte_len()
-    }
-
     /// Computes this rank's rows into their columns of `out` [tokens, rows].
     fn multiply(&self, pool: &Pool, input: &Activations, out: &mut [f32]) {
         let stride = self.parts.total();

@@ -83,7 +83,7 @@ pub(super) fn place(
         extents.push((start, end, index));
         let info =
             TensorInfo { name: record.name.to_owned(), dtype: record.dtype, shape: record.shape.clone(), byte_len };
-        tensors.push(Placed { info, data: bytes.slice(start..end) });
+        tensors.push(Placed { info, data: bytes.slice(start..end), offset: start as u64, file: None });
     }
     extents.sort_unstable();
     for pair in extents.windows(2) {

@@ -12,10 +12,13 @@ mod types;
 mod value;
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
-use kernels::DType;
+use kernels::{DType, ReadAt};
 
 pub use metadata::Metadata;
 pub(crate) use value::quoted;
@@ -49,12 +52,14 @@ pub struct TensorInfo {
 }
 
 /// A tensor with its bytes, which are a window into the mapped file.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Tensor<'a> {
     /// Name, format and shape.
     pub info: &'a TensorInfo,
     /// The values, rows one after the other, in the layout of `info.dtype`.
     pub data: Bytes,
+    /// The file and the position in it, unless the model was read from memory.
+    pub(crate) source: Option<(Arc<dyn ReadAt>, u64)>,
 }
 
 /// A tensor and where its bytes are.
@@ -62,6 +67,18 @@ pub struct Tensor<'a> {
 struct Placed {
     info: TensorInfo,
     data: Bytes,
+    offset: u64,
+    file: Option<Arc<OpenFile>>,
+}
+
+/// A file to be read from, beside its map.
+#[derive(Debug)]
+struct OpenFile(File);
+
+impl ReadAt for OpenFile {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.0.read_exact_at(buffer, offset)
+    }
 }
 
 impl Gguf {
@@ -72,7 +89,7 @@ impl Gguf {
     /// When a file cannot be mapped, breaks the format in any way, or uses a version or tensor type that is not
     /// supported.
     pub fn open(path: &Path) -> Result<Gguf, ModelError> {
-        let opened = Part::parse(path.to_owned(), mapped::map_file(path)?)?;
+        let opened = Part::of_file(path.to_owned(), mapped::map_file(path)?)?;
         Gguf::join(split::all_parts(opened)?)
     }
 
@@ -108,7 +125,8 @@ impl Gguf {
     /// The tensor called `name`, if there is one.
     pub fn find(&self, name: &str) -> Option<Tensor<'_>> {
         let tensor = &self.tensors[*self.index.get(name)?];
-        Some(Tensor { info: &tensor.info, data: tensor.data.clone() })
+        let source = tensor.file.as_ref().map(|file| (Arc::clone(file) as Arc<dyn ReadAt>, tensor.offset));
+        Some(Tensor { info: &tensor.info, data: tensor.data.clone(), source })
     }
 
     /// The files that make up the model, in order; at least one.
@@ -123,12 +141,13 @@ impl Gguf {
         let mut index = HashMap::with_capacity(tensors.capacity());
         let mut metadata = None;
         for part in parts {
-            for Placed { info, data } in part.tensors {
-                if index.insert(info.name.clone(), tensors.len()).is_some() {
-                    let problem = format!("tensor `{}` is in two parts; download the model again", info.name);
+            for tensor in part.tensors {
+                let name = &tensor.info.name;
+                if index.insert(name.clone(), tensors.len()).is_some() {
+                    let problem = format!("tensor `{name}` is in two parts; download the model again");
                     return Err(ModelError::Split { file: part.file, problem });
                 }
-                tensors.push(Placed { info, data });
+                tensors.push(tensor);
             }
             files.push(part.file);
             metadata.get_or_insert(part.metadata);

@@ -2,14 +2,16 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use mapped::MappedFile;
 
 use super::cursor::{CONVERT_AGAIN, Cursor};
 use super::layout::{self, Record};
 use super::metadata::Metadata;
 use super::value::{Array, Value, quoted};
-use super::{Placed, types};
+use super::{OpenFile, Placed, types};
 use crate::ModelError;
 
 /// The first four bytes of every GGUF file.
@@ -36,6 +38,14 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// The same for a file, whose tensors can then also be read from it.
+    pub(super) fn of_file(path: PathBuf, mapped: MappedFile) -> Result<Part, ModelError> {
+        let mut part = Part::parse(path, mapped.bytes)?;
+        let file = Arc::new(OpenFile(mapped.file));
+        part.tensors.iter_mut().for_each(|tensor| tensor.file = Some(Arc::clone(&file)));
+        Ok(part)
+    }
+
     /// Parses `bytes` and checks every record. `file` is named in messages.
     pub(super) fn parse(file: PathBuf, bytes: Bytes) -> Result<Part, ModelError> {
         let mut cursor = Cursor::new(&file, &bytes);

@@ -71,7 +71,7 @@ fn part_path(prefix: &Path, number: u64, count: u64) -> PathBuf {
 
 fn open_part(file: PathBuf, number: u64, count: u64) -> Result<Part, ModelError> {
     match mapped::map_file(&file) {
-        Ok(bytes) => Part::parse(file, bytes),
+        Ok(mapped) => Part::of_file(file, mapped),
         Err(error) => {
             let problem = format!(
                 "part {number} of {count} is needed but cannot be opened ({}); put all parts into one folder",
