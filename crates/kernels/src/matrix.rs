@@ -15,7 +15,7 @@ pub(crate) const ROWS: usize = 8;
 
 /// Weights `[rows, columns]`, row after row in the blocks of a format, as GGUF files store them, or packed by
 /// [`crate::pack`]. The bytes may lie in a memory map; clones and [`Matrix::select_rows`] share them.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Matrix {
     dtype: DType,
     rows: usize,
@@ -26,7 +26,7 @@ pub struct Matrix {
 }
 
 /// The bytes of a matrix.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) enum Data {
     /// Row after row.
     Stored(Bytes),
@@ -35,7 +35,7 @@ pub(crate) enum Data {
 }
 
 /// Where the stored bytes can be read, too.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Source {
     file: Arc<dyn ReadAt>,
     /// Of the first row.
@@ -153,20 +153,6 @@ impl Matrix {
             f(bytes);
             Ok(())
         })
-    }
-}
-
-impl std::fmt::Debug for Matrix {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let packed = matches!(self.data, Data::Packed(_));
-        let Matrix { dtype, rows, columns, .. } = self;
-        formatter
-            .debug_struct("Matrix")
-            .field("dtype", dtype)
-            .field("rows", rows)
-            .field("columns", columns)
-            .field("packed", &packed)
-            .finish()
     }
 }
 

@@ -5,6 +5,7 @@
 //! much searching for addresses: this alone makes reading up to twice as fast as from a file's map.
 
 use std::cell::Cell;
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -21,7 +22,7 @@ const PORTION_BYTES: usize = 256 << 10;
 
 /// Somewhere the stored bytes of a matrix can be read without touching a memory map, whose pages would count as this
 /// process's memory.
-pub trait ReadAt: Send + Sync {
+pub trait ReadAt: Send + Sync + fmt::Debug {
     /// Fills `buffer` from byte `offset` on.
     ///
     /// # Errors

@@ -167,6 +167,7 @@ impl Case {
 }
 
 /// A file whose bytes begin at position 7.
+#[derive(Debug)]
 struct File(Vec<u8>);
 
 impl ReadAt for File {

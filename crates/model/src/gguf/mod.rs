@@ -52,7 +52,7 @@ pub struct TensorInfo {
 }
 
 /// A tensor with its bytes, which are a window into the mapped file.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Tensor<'a> {
     /// Name, format and shape.
     pub info: &'a TensorInfo,
