@@ -55,7 +55,7 @@ impl Task for Read<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) -> u64 {
         let (strides, rest) = self.bytes.as_chunks::<STRIDE>();
-        let mut seen = [simd.expand_bits(0, 0); STRIDE / CODES];
+        let mut seen = [simd.splat_codes(&[0; 4]); STRIDE / CODES];
         for stride in strides {
             for (seen, codes) in seen.iter_mut().zip(stride.as_chunks().0) {
                 *seen = simd.or(*seen, simd.load_codes(codes));
