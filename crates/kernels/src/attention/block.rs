@@ -1,16 +1,17 @@
 //! Rows of queries against one block of keys and values.
 
-use std::array::from_fn;
 use std::ops::Range;
 
+use super::products::{KEYS_AT_ONCE, gather, score};
 use crate::KvCache;
-use crate::kv_cache::{KEYS, Part};
+use crate::kv_cache::{KEYS, Part, View, buffer_values};
 use crate::pool::SharedValues;
 use crate::simd::math::exp;
 use crate::simd::{LANES, Simd, Task};
 
-/// Keys whose scores with one query are computed together, or half as many with two.
-const KEYS_AT_ONCE: usize = 8;
+/// Queries up to which keys and values are widened anew for each few of them, which is what the queries of one token are.
+/// For more, they are widened once, to memory.
+const FEW_ROWS: usize = 8;
 
 /// Some queries that attend to the same head of a cache, and what they have gathered so far.
 pub(super) struct Rows {
@@ -59,8 +60,8 @@ impl Rows {
             scores: vec![[0.0; KEYS]; rows],
             span: Gathered::new(rows, stride),
             total: Gathered::new(rows, stride),
-            keys: vec![0.0; KEYS * stride],
-            values: vec![0.0; KEYS * stride],
+            keys: vec![0.0; buffer_values(KEYS, stride)],
+            values: vec![0.0; buffer_values(KEYS, stride)],
         }
     }
 
@@ -98,15 +99,24 @@ impl Rows {
         visible: impl Fn(usize) -> Range<usize>,
     ) {
         let padded = count.next_multiple_of(KEYS_AT_ONCE);
-        let keys = cache.load(simd, Part::Keys, head, start, padded, &mut self.keys);
+        let widened = rows.len() > FEW_ROWS;
         let queries = &self.queries[rows.start * self.stride..rows.end * self.stride];
-        score(simd, queries, keys, self.stride, &mut self.scores[rows.clone()]);
+        let scores = &mut self.scores[rows.clone()];
+        match cache.view(simd, Part::Keys, head, start, padded, widened, &mut self.keys) {
+            View::Floats(keys) => score(simd, queries, keys, padded, self.stride, scores),
+            View::Halves(keys) => score(simd, queries, keys, padded, self.stride, scores),
+            View::Codes(keys) => score(simd, queries, keys, padded, self.stride, scores),
+        }
         for row in rows.clone() {
             self.weigh(simd, row, visible(row));
         }
-        let values = cache.load(simd, Part::Values, head, start, count, &mut self.values);
         let gathered = &mut self.span.values[rows.start * self.stride..rows.end * self.stride];
-        gather(simd, &self.scores[rows], values, self.stride, gathered);
+        let weights = &self.scores[rows];
+        match cache.view(simd, Part::Values, head, start, count, widened, &mut self.values) {
+            View::Floats(values) => gather(simd, weights, values, count, self.stride, gathered),
+            View::Halves(values) => gather(simd, weights, values, count, self.stride, gathered),
+            View::Codes(values) => gather(simd, weights, values, count, self.stride, gathered),
+        }
     }
 
     /// Turns the scores of a row into weights, and scales what it gathered before down if need be.
@@ -128,12 +138,13 @@ impl Rows {
             simd.store(weights, vector);
         }
         let before = self.span.largest[row];
-        let factor = exp_one(simd, before - largest);
-        self.span.weight[row] = self.span.weight[row] * factor + simd.sum(sum);
-        self.span.largest[row] = largest;
-        if factor != 1.0 {
+        if largest != before {
+            let factor = exp_one(simd, before - largest);
+            self.span.weight[row] *= factor;
+            self.span.largest[row] = largest;
             scale(simd, &mut self.span.values[row * self.stride..][..self.stride], factor);
         }
+        self.span.weight[row] += simd.sum(sum);
     }
 
     /// Merges what the span gathered into the total.
@@ -218,148 +229,5 @@ fn exp_one<S: Simd>(simd: S, x: f32) -> f32 {
 fn scale<S: Simd>(simd: S, values: &mut [f32], factor: f32) {
     for vector in values.as_chunks_mut::<LANES>().0 {
         simd.store(simd.mul(simd.load(vector), simd.splat(factor)), vector);
-    }
-}
-
-/// The scores of each query with each key.
-#[inline(always)]
-fn score<S: Simd>(simd: S, queries: &[f32], keys: &[f32], stride: usize, scores: &mut [[f32; KEYS]]) {
-    let (mut queries, mut scores) = (queries, scores);
-    while S::MANY_REGISTERS && scores.len() >= 4 {
-        score_rows::<S, 4>(simd, queries, keys, stride, scores);
-        (queries, scores) = (&queries[4 * stride..], &mut scores[4..]);
-    }
-    while scores.len() >= 2 {
-        score_rows::<S, 2>(simd, queries, keys, stride, scores);
-        (queries, scores) = (&queries[2 * stride..], &mut scores[2..]);
-    }
-    if let [scores] = scores {
-        score_row(simd, queries, keys, stride, scores);
-    }
-}
-
-/// The scores of the first `ROWS` queries, an even number, with the keys, half of [`KEYS_AT_ONCE`] at a time.
-#[inline(always)]
-fn score_rows<S: Simd, const ROWS: usize>(
-    simd: S,
-    queries: &[f32],
-    keys: &[f32],
-    stride: usize,
-    scores: &mut [[f32; KEYS]],
-) {
-    const AT_ONCE: usize = KEYS_AT_ONCE / 2;
-    let queries: [_; ROWS] = from_fn(|row| vectors(queries, row, stride));
-    for (quad, keys) in keys.chunks_exact(AT_ONCE * stride).enumerate() {
-        let keys: [_; AT_ONCE] = from_fn(|key| vectors(keys, key, stride));
-        let mut sums = [[simd.splat(0.0); AT_ONCE]; ROWS];
-        for i in 0..queries[0].len() {
-            for key in 0..AT_ONCE {
-                let values = simd.load(&keys[key][i]);
-                for row in 0..ROWS {
-                    sums[row][key] = simd.fused(simd.load(&queries[row][i]), values, sums[row][key]);
-                }
-            }
-        }
-        for row in (0..ROWS).step_by(2) {
-            let ([a, b, c, d], [e, f, g, h]) = (sums[row], sums[row + 1]);
-            let mut results = [0.0; LANES];
-            simd.store(simd.sums([a, b, c, d, e, f, g, h]), &mut results);
-            scores[row][AT_ONCE * quad..][..AT_ONCE].copy_from_slice(&results[..AT_ONCE]);
-            scores[row + 1][AT_ONCE * quad..][..AT_ONCE].copy_from_slice(&results[AT_ONCE..]);
-        }
-    }
-}
-
-/// The scores of one query with the keys, [`KEYS_AT_ONCE`] at a time.
-#[inline(always)]
-fn score_row<S: Simd>(simd: S, query: &[f32], keys: &[f32], stride: usize, scores: &mut [f32; KEYS]) {
-    let query = vectors(query, 0, stride);
-    let (scores, _) = scores.as_chunks_mut::<KEYS_AT_ONCE>();
-    for (keys, scores) in keys.chunks_exact(KEYS_AT_ONCE * stride).zip(scores) {
-        let keys: [_; KEYS_AT_ONCE] = from_fn(|key| vectors(keys, key, stride));
-        let mut sums = [simd.splat(0.0); KEYS_AT_ONCE];
-        for i in 0..query.len() {
-            let values = simd.load(&query[i]);
-            for key in 0..KEYS_AT_ONCE {
-                sums[key] = simd.fused(values, simd.load(&keys[key][i]), sums[key]);
-            }
-        }
-        simd.store(simd.sums(sums), scores);
-    }
-}
-
-/// The vectors of one of several rows of `stride` values.
-#[inline(always)]
-fn vectors(values: &[f32], row: usize, stride: usize) -> &[[f32; LANES]] {
-    &values.as_chunks().0[row * (stride / LANES)..][..stride / LANES]
-}
-
-/// Adds the values, each times its weight, to what the rows have gathered.
-#[inline(always)]
-fn gather<S: Simd>(simd: S, weights: &[[f32; KEYS]], values: &[f32], stride: usize, gathered: &mut [f32]) {
-    let (mut weights, mut gathered) = (weights, gathered);
-    while S::MANY_REGISTERS && weights.len() >= 4 {
-        gather_rows::<S, 4, 4>(simd, weights, values, stride, gathered);
-        (weights, gathered) = (&weights[4..], &mut gathered[4 * stride..]);
-    }
-    while weights.len() >= 2 {
-        gather_rows::<S, 2, 4>(simd, weights, values, stride, gathered);
-        (weights, gathered) = (&weights[2..], &mut gathered[2 * stride..]);
-    }
-    if !weights.is_empty() {
-        gather_rows::<S, 1, 8>(simd, weights, values, stride, gathered);
-    }
-}
-
-/// The same for the first `ROWS` rows, `VECTORS` vectors at a time, and one at a time at the end.
-#[inline(always)]
-fn gather_rows<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    simd: S,
-    weights: &[[f32; KEYS]],
-    values: &[f32],
-    stride: usize,
-    gathered: &mut [f32],
-) {
-    let whole = stride / (VECTORS * LANES) * VECTORS * LANES;
-    for first in (0..whole).step_by(VECTORS * LANES) {
-        gather_vectors::<S, ROWS, VECTORS>(simd, weights, values, stride, first, gathered);
-    }
-    for first in (whole..stride).step_by(LANES) {
-        gather_vectors::<S, ROWS, 1>(simd, weights, values, stride, first, gathered);
-    }
-}
-
-/// The same for `VECTORS` vectors from value `first` on.
-#[inline(always)]
-fn gather_vectors<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    simd: S,
-    weights: &[[f32; KEYS]],
-    values: &[f32],
-    stride: usize,
-    first: usize,
-    gathered: &mut [f32],
-) {
-    let weights: [_; ROWS] = from_fn(|row| &weights[row]);
-    let mut sums = [[simd.splat(0.0); VECTORS]; ROWS];
-    for row in 0..ROWS {
-        let (gathered, _) = gathered[row * stride + first..][..VECTORS * LANES].as_chunks::<LANES>();
-        for i in 0..VECTORS {
-            sums[row][i] = simd.load(&gathered[i]);
-        }
-    }
-    for key in 0..KEYS.min(values.len() / stride) {
-        let (values, _) = values[key * stride + first..][..VECTORS * LANES].as_chunks::<LANES>();
-        for row in 0..ROWS {
-            let weight = simd.splat(weights[row][key]);
-            for i in 0..VECTORS {
-                sums[row][i] = simd.fused(weight, simd.load(&values[i]), sums[row][i]);
-            }
-        }
-    }
-    for row in 0..ROWS {
-        let (gathered, _) = gathered[row * stride + first..][..VECTORS * LANES].as_chunks_mut::<LANES>();
-        for i in 0..VECTORS {
-            simd.store(sums[row][i], &mut gathered[i]);
-        }
     }
 }

@@ -6,6 +6,7 @@
 //! head, by token, or by span.
 
 mod block;
+mod products;
 #[cfg(test)]
 mod tests;
 

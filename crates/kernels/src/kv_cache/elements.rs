@@ -5,7 +5,8 @@ use std::ops::Range;
 use half::f16;
 
 use super::KvType;
-use crate::simd::math::load_part;
+use super::stored::{Codes, Floats, Halves, Stored, View};
+use crate::simd::math::{load_part, store_part};
 use crate::simd::{CODES, LANES, Simd, Task, dispatch};
 
 /// Rows of `stride` values, a multiple of [`LANES`].
@@ -54,44 +55,64 @@ impl Elements {
         }
     }
 
-    /// Some rows as floats, one after the other. `buffer` is where they are widened to if need be.
+    /// Some rows, as they are stored, or as floats if `widened`. `buffer` is where rows or what they need are widened to.
     #[inline(always)]
-    pub(super) fn load<'a, S: Simd>(&'a self, simd: S, rows: Range<usize>, buffer: &'a mut [f32]) -> &'a [f32] {
+    pub(super) fn view<'a, S: Simd>(
+        &'a self,
+        simd: S,
+        rows: Range<usize>,
+        widened: bool,
+        buffer: &'a mut [f32],
+    ) -> View<'a> {
         let place = rows.start * self.stride..rows.end * self.stride;
-        let buffer = &mut buffer[..place.len()];
+        let width = self.stride / LANES;
         match &self.storage {
-            Storage::F32(floats) => return &floats[place],
+            Storage::F32(floats) => View::Floats(Floats { vectors: floats[place].as_chunks().0, width }),
             Storage::F16(halves) => {
-                let (halves, _) = halves[place].as_chunks::<LANES>();
-                for (halves, floats) in halves.iter().zip(buffer.as_chunks_mut::<LANES>().0) {
-                    simd.store(simd.widen_halves(*halves), floats);
+                let halves = Halves { vectors: halves[place].as_chunks().0, width };
+                if widened {
+                    View::Floats(widen(simd, halves, rows.len(), width, buffer))
+                } else {
+                    View::Halves(halves)
                 }
             }
             Storage::Q8_0 { codes, scales } => {
                 let blocks = self.stride.div_ceil(CODES);
-                let scales = &scales[rows.start * blocks..rows.end * blocks];
-                widen_codes(simd, self.stride, &codes[place], scales, buffer);
+                let (buffer, widened_scales) = buffer.split_at_mut(buffer.len() - rows.len() * blocks);
+                widen_scales(simd, &scales[rows.start * blocks..rows.end * blocks], widened_scales);
+                let codes = Codes { vectors: codes[place].as_chunks().0, scales: widened_scales, width };
+                if widened { View::Floats(widen(simd, codes, rows.len(), width, buffer)) } else { View::Codes(codes) }
             }
         }
-        buffer
     }
 }
 
-/// Codes times their scales.
+/// Values in the buffer that a view of so many rows needs.
+pub(crate) fn buffer_values(rows: usize, stride: usize) -> usize {
+    rows * (stride + stride.div_ceil(CODES))
+}
+
+/// Rows as floats.
 #[inline(always)]
-fn widen_codes<S: Simd>(simd: S, stride: usize, codes: &[u8], scales: &[u16], floats: &mut [f32]) {
-    let mut blocks = codes.chunks(stride).flat_map(|row| row.chunks(CODES));
-    let mut floats = floats.as_chunks_mut::<LANES>().0.iter_mut();
-    for halves in scales.chunks(LANES) {
+fn widen<'a, S: Simd, K: Stored>(simd: S, stored: K, rows: usize, width: usize, buffer: &'a mut [f32]) -> Floats<'a> {
+    let (vectors, _) = buffer.as_chunks_mut::<LANES>();
+    let vectors = &mut vectors[..rows * width];
+    for (row, floats) in vectors.chunks_exact_mut(width).enumerate() {
+        let row = stored.row(row);
+        K::prefetch(simd, row);
+        for (i, floats) in floats.iter_mut().enumerate() {
+            simd.store(K::vector(simd, row, i), floats);
+        }
+    }
+    Floats { vectors, width }
+}
+
+#[inline(always)]
+fn widen_scales<S: Simd>(simd: S, halves: &[u16], scales: &mut [f32]) {
+    for (halves, scales) in halves.chunks(LANES).zip(scales.chunks_mut(LANES)) {
         let mut padded = [0; LANES];
         padded[..halves.len()].copy_from_slice(halves);
-        let mut scales = [0.0; LANES];
-        simd.store(simd.widen_halves(padded), &mut scales);
-        for (scale, block) in scales.into_iter().zip(blocks.by_ref().take(halves.len())) {
-            for (codes, floats) in block.as_chunks().0.iter().zip(floats.by_ref()) {
-                simd.store(simd.mul(simd.widen_bytes(codes), simd.splat(scale)), floats);
-            }
-        }
+        store_part(simd, simd.widen_halves(padded), scales);
     }
 }
 
@@ -162,6 +183,30 @@ impl Task for Quantize<'_> {
     }
 }
 
+/// Some rows as floats, by way of a view.
+#[cfg(test)]
+pub(super) struct Load<'a>(pub(super) &'a Elements, pub(super) Range<usize>, pub(super) bool);
+
+#[cfg(test)]
+impl Task for Load<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) -> Vec<f32> {
+        let Load(elements, rows, widened) = self;
+        let (count, width) = (rows.len(), elements.stride / LANES);
+        let mut buffer = vec![f32::NAN; buffer_values(count, elements.stride)];
+        let mut floats = vec![f32::NAN; buffer_values(count, elements.stride)];
+        let view = elements.view(simd, rows, widened, &mut buffer);
+        let floats = match view {
+            View::Floats(rows) => widen(simd, rows, count, width, &mut floats),
+            View::Halves(rows) => widen(simd, rows, count, width, &mut floats),
+            View::Codes(rows) => widen(simd, rows, count, width, &mut floats),
+        };
+        floats.vectors.as_flattened().to_vec()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -175,8 +220,7 @@ mod tests {
         let mut elements = Elements::new(kind, 3, stride);
         elements.store(1, &vec![7.0; stride]);
         elements.store(1, values);
-        let mut buffer = vec![f32::NAN; 3 * stride];
-        let rows = elements.load(Portable, 0..3, &mut buffer);
+        let rows = Load(&elements, 0..3, true).run(Portable);
         assert!(rows[..stride].iter().chain(&rows[2 * stride..]).all(|value| *value == 0.0));
         assert!(rows[stride + values.len()..2 * stride].iter().all(|value| *value == 0.0));
         rows[stride..][..values.len()].to_vec()
@@ -217,20 +261,10 @@ mod tests {
             elements.store(0, &numbers);
             let Storage::Q8_0 { codes: found_codes, scales: found_scales } = &elements.storage else { unreachable!() };
             prop_assert_eq!((&codes, &scales), (found_codes, found_scales));
-            let mut expected = vec![0.0; stride];
-            widen_codes(Portable, stride, &codes, &scales, &mut expected);
-            prop_assert_eq!(dispatch(Load(&elements)), expected);
-        }
-    }
-
-    struct Load<'a>(&'a Elements);
-
-    impl Task for Load<'_> {
-        type Output = Vec<f32>;
-
-        #[inline(always)]
-        fn run<S: Simd>(self, simd: S) -> Vec<f32> {
-            self.0.load(simd, 0..1, &mut vec![0.0; self.0.stride]).to_vec()
+            let expected = run_portable(Load(&elements, 0..1, false));
+            for widened in [false, true] {
+                prop_assert_eq!(&dispatch(Load(&elements, 0..1, widened)), &expected);
+            }
         }
     }
 

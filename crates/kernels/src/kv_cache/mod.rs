@@ -1,11 +1,16 @@
 //! The keys and values of the tokens seen so far, for one layer.
 
 mod elements;
+mod stored;
 
 use serde::{Deserialize, Serialize};
 
 use crate::simd::{CODES, LANES, Simd};
+#[cfg(test)]
+use crate::simd::{Portable, Task};
 use elements::Elements;
+pub(crate) use elements::buffer_values;
+pub(crate) use stored::{Stored, View};
 
 /// Positions that attention takes at a time. Caches hold a whole number of them.
 pub(crate) const KEYS: usize = 32;
@@ -99,24 +104,36 @@ impl KvCache {
         head * self.capacity.next_multiple_of(KEYS) + position
     }
 
-    /// The keys (or values) of `count` positions of one head from `first` on, `[count, stride]`. `buffer` is where they are
-    /// widened to if need be.
+    /// The keys (or values) of `count` positions of one head from `first` on, as they are stored, or as floats if `widened`.
+    /// `buffer`, of [`buffer_values`] values, is where they are widened to if need be.
     #[inline(always)]
-    pub(crate) fn load<'a, S: Simd>(
+    #[allow(clippy::too_many_arguments)] // All of them vary from call to call.
+    pub(crate) fn view<'a, S: Simd>(
         &'a self,
         simd: S,
         what: Part,
         head: usize,
         first: usize,
         count: usize,
+        widened: bool,
         buffer: &'a mut [f32],
-    ) -> &'a [f32] {
-        let elements = match what {
+    ) -> View<'a> {
+        let first = self.row(head, first);
+        self.elements(what).view(simd, first..first + count, widened, buffer)
+    }
+
+    fn elements(&self, what: Part) -> &Elements {
+        match what {
             Part::Keys => &self.keys,
             Part::Values => &self.values,
-        };
-        let first = self.row(head, first);
-        elements.load(simd, first..first + count, buffer)
+        }
+    }
+
+    /// What is stored for one head of one position, padded.
+    #[cfg(test)]
+    pub(crate) fn stored(&self, what: Part, head: usize, position: usize) -> Vec<f32> {
+        let row = self.row(head, position);
+        elements::Load(self.elements(what), row..row + 1, false).run(Portable)
     }
 }
 
@@ -130,12 +147,6 @@ pub(crate) enum Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::Portable;
-
-    fn stored(cache: &KvCache, what: Part, head: usize, position: usize) -> Vec<f32> {
-        let mut buffer = vec![f32::NAN; cache.stride()];
-        cache.load(Portable, what, head, position, 1, &mut buffer)[..].to_vec()
-    }
 
     #[test]
     fn values_come_back_where_they_were_stored() {
@@ -148,9 +159,9 @@ mod tests {
                 let close = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.02);
                 assert!(close, "{kind:?}: {found:?} is not {expected:?}");
             };
-            about(stored(&cache, Part::Keys, 1, 31), [3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-            about(stored(&cache, Part::Values, 0, 32), [-3.0, -3.5, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-            about(stored(&cache, Part::Values, 0, 30), [0.0; 8]);
+            about(cache.stored(Part::Keys, 1, 31), [3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+            about(cache.stored(Part::Values, 0, 32), [-3.0, -3.5, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+            about(cache.stored(Part::Values, 0, 30), [0.0; 8]);
         }
     }
 

@@ -111,7 +111,8 @@ impl<const DOT: bool> Neon<DOT> {
 }
 
 impl<const DOT: bool> Simd for Neon<DOT> {
-    const MANY_REGISTERS: bool = true;
+    // 32 registers, but eight floats take two.
+    const MANY_REGISTERS: bool = false;
 
     type Floats = float32x4x2_t;
     type Integers = int32x4x2_t;
