@@ -48,20 +48,16 @@ impl Sizes {
         }
     }
 
-    /// Generating one token behind `depth` others.
-    pub(crate) fn decode(&self, depth: f64) -> Work {
-        self.attend(depth, 1.0).plus(&self.layers).plus(&self.head)
+    /// Generating one token each for `sequences` sequences behind `depth` others.
+    pub(crate) fn decode(&self, depth: f64, sequences: f64) -> Work {
+        let weights = self.layers.plus(&self.head);
+        let attention = self.attend(depth, 1.0);
+        Work { bytes: weights.bytes + attention.bytes * sequences, ..weights.plus(&attention).times(sequences) }
     }
 
     /// Evaluating `tokens` tokens behind `depth` others, `chunk` at a time, with the logits of the last one.
     pub(crate) fn prefill(&self, depth: f64, tokens: f64, chunk: f64) -> Work {
-        let Work { bytes, integer_operations, float_operations, .. } = self.layers;
-        let layers = Work {
-            bytes: bytes * (tokens / chunk).ceil(),
-            integer_operations: integer_operations * tokens,
-            float_operations: float_operations * tokens,
-            ..Work::default()
-        };
+        let layers = Work { bytes: self.layers.bytes * (tokens / chunk).ceil(), ..self.layers.times(tokens) };
         self.attend(depth + tokens / 2.0, tokens).plus(&layers).plus(&self.head)
     }
 
@@ -88,6 +84,15 @@ impl Work {
         Self { bytes: bytes as f64, integer_operations, float_operations, ..Self::default() }
     }
 
+    fn times(&self, count: f64) -> Self {
+        Self {
+            bytes: self.bytes * count,
+            cached_bytes: self.cached_bytes * count,
+            integer_operations: self.integer_operations * count,
+            float_operations: self.float_operations * count,
+        }
+    }
+
     fn plus(&self, other: &Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
@@ -110,10 +115,13 @@ mod tests {
         let file = Gguf::open(&golden.join("tiny-llama-q4_1.gguf")).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let sizes = Sizes::new(&file, &blueprint, KvType::F16);
-        let (near, far) = (sizes.decode(0.0), sizes.decode(100.0));
+        let (near, far) = (sizes.decode(0.0, 1.0), sizes.decode(100.0, 1.0));
         assert_eq!(near.bytes, sizes.layers.bytes + sizes.head.bytes);
         assert_eq!(far.bytes - near.bytes, 100.0 * blueprint.kv_bytes_per_token(KvType::F16) as f64);
         assert_eq!(far.integer_operations, near.integer_operations);
+        // Sequences share the weights.
+        let eight = sizes.decode(0.0, 8.0);
+        assert_eq!((eight.bytes, eight.integer_operations), (near.bytes, 8.0 * near.integer_operations));
         // Chunks read the layers once each, and the head is needed for the last token only.
         let (one, two) = (sizes.prefill(0.0, 64.0, 64.0), sizes.prefill(0.0, 64.0, 32.0));
         assert_eq!(two.bytes - one.bytes, sizes.layers.bytes);

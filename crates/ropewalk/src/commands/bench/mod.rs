@@ -1,5 +1,6 @@
 //! `ropewalk bench`: prefill and decode speed.
 
+mod answers;
 mod collectives;
 mod kernels;
 mod model;
@@ -25,6 +26,7 @@ use crate::options::{LayoutOptions, ModelOptions};
   ropewalk bench smollm2
   ropewalk bench smollm2 -p 128,512 -n 64 --threads 2 --repetitions 5
   ropewalk bench smollm2 -d 0,4096 --ranks 2 --json
+  ropewalk bench smollm2 -p 0 -d 0 --parallel 8
   ropewalk bench smollm2 --roofline
   ropewalk bench kernels --only multiply
   ropewalk bench collectives --ranks 2 --transport tcp"
@@ -67,6 +69,9 @@ pub(crate) struct Arguments {
     /// Measurements per row, after one that does not count
     #[arg(long, short = 'r', value_name = "R", default_value_t = 3)]
     repetitions: usize,
+    /// Sequences at once, whose tokens all count
+    #[arg(long, value_name = "B", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
     /// Also show the figures as shares of this machine's limits, which are measured in the same run
     #[arg(long)]
     roofline: bool,

@@ -1,14 +1,14 @@
 //! Prefill and decode speed of a model.
 
 use anyhow::bail;
-use engine::{Completion, FinishReason, Request};
+use engine::Completion;
 use serde::Serialize;
 
 use super::Arguments;
+use super::answers::Answers;
 use super::roofline::Roofline;
 use super::spread::Spread;
-use crate::commands::{decode_rate, generate, prefill_rate, print_json, print_now};
-use crate::interrupt::Interrupted;
+use crate::commands::{print_json, print_now};
 use crate::options::ModelOptions;
 use crate::session::Session;
 use crate::table;
@@ -26,6 +26,8 @@ struct Row {
     prompt: usize,
     r#gen: usize,
     depth: usize,
+    /// Sequences at once, whose tokens all count.
+    parallel: usize,
     repetitions: usize,
     /// Evaluating the prompt behind `depth` tokens.
     prefill_tok_s: Option<Spread>,
@@ -64,7 +66,7 @@ pub(super) fn run(arguments: &Arguments, model: &ModelOptions) -> anyhow::Result
         bail!("--repetitions must be at least 1, and --n-prompt or --n-gen too");
     }
     let mut roofline = arguments.roofline.then(|| Roofline::new(model, &arguments.layout)).transpose()?;
-    let session = Session::start(model, &arguments.layout)?;
+    let session = Session::start_parallel(model, &arguments.layout, arguments.parallel.into())?;
     check_lengths(&rows, session.engine.model().context)?;
     let mut bench = Bench { session: &session, arguments, seed: 0, memory: Memory::default() };
     let mut rows = rows.into_iter().map(|lengths| bench.measure(lengths)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -114,26 +116,25 @@ impl Bench<'_> {
         let Lengths { prompt, generated, depth } = lengths;
         let (mut prefill, mut first, mut decode) = (Vec::new(), Vec::new(), Vec::new());
         for repetition in 0..=self.arguments.repetitions {
-            self.seed += 1;
-            let vocabulary = self.session.engine.model().tokenizer.vocabulary();
-            let tokens = random_tokens(self.seed, depth.max(1) + prompt, vocabulary);
+            let texts = self.random_texts(depth.max(1) + prompt);
+            let begin = |length: usize| texts.iter().map(|text| text[..length].to_vec()).collect();
             if prompt > 0 {
                 if depth > 0 {
                     // What lies before the prompt stays in the KV cache.
-                    self.request(&tokens[..depth], 0)?;
+                    self.answer(begin(depth), 0)?;
                 }
-                let evaluated = self.request(&tokens[..depth + prompt], 1)?;
+                let evaluated = self.answer(begin(depth + prompt), 1)?;
                 if repetition > 0 {
-                    prefill.push(prefill_rate(&evaluated));
-                    first.push(evaluated.timings.ttft_ms);
+                    prefill.push(evaluated.prefill_tok_s());
+                    first.push(evaluated.first_token_ms());
                 }
             }
             if generated > 0 {
                 // A generation needs something before it: depth 0 is a single token. The first token generated is drawn
                 // from what the prompt's evaluation has left, so that one more is asked for.
-                let completed = self.request(&tokens[..depth.max(1)], generated + 1)?;
+                let completed = self.answer(begin(depth.max(1)), generated + 1)?;
                 if repetition > 0 {
-                    decode.push(decode_rate(&completed));
+                    decode.push(completed.decode_tok_s());
                 }
             }
         }
@@ -149,6 +150,7 @@ impl Bench<'_> {
             prompt,
             r#gen: generated,
             depth,
+            parallel: self.arguments.parallel.into(),
             repetitions: self.arguments.repetitions,
             prefill_tok_s: Spread::of(prefill),
             ttft_ms: Spread::of(first),
@@ -161,15 +163,22 @@ impl Bench<'_> {
         })
     }
 
-    fn request(&mut self, prompt: &[u32], length: usize) -> anyhow::Result<Completion> {
-        let request =
-            Request { prompt: prompt.to_vec(), max_tokens: Some(length), ignore_end: true, ..Request::default() };
-        let completion = generate(self.session, request, |_| Ok(()))?.completion;
-        if completion.finish == FinishReason::Cancelled {
-            return Err(Interrupted.into());
+    fn answer(&mut self, prompts: Vec<Vec<u32>>, length: usize) -> anyhow::Result<Answers> {
+        let answers = Answers::to(self.session, prompts, length)?;
+        if let Some(completion) = answers.completions().last() {
+            self.memory = Memory::of(completion);
         }
-        self.memory = Memory::of(&completion);
-        Ok(completion)
+        Ok(answers)
+    }
+
+    /// As many texts as there are sequences, which have nothing in common with earlier ones.
+    fn random_texts(&mut self, length: usize) -> Vec<Vec<u32>> {
+        let vocabulary = self.session.engine.model().tokenizer.vocabulary();
+        let texts = (0..self.arguments.parallel).map(|_| {
+            self.seed += 1;
+            random_tokens(self.seed, length, vocabulary)
+        });
+        texts.collect()
     }
 }
 
@@ -183,15 +192,17 @@ impl Memory {
 
 impl Row {
     fn add_shares(&mut self, roofline: &Roofline) {
-        let Self { prompt, r#gen: generated, depth, .. } = *self;
+        let Self { prompt, r#gen: generated, depth, parallel, .. } = *self;
         self.prefill_share = self.prefill_tok_s.map(|rate| roofline.prefill_share(depth, prompt, rate.median));
-        self.decode_share = self.decode_tok_s.map(|rate| roofline.decode_share(depth, generated, rate.median));
+        self.decode_share =
+            self.decode_tok_s.map(|rate| roofline.decode_share(depth, generated, parallel, rate.median));
     }
 
     fn cells(&self, with_shares: bool) -> Vec<String> {
         let share = |share: Option<f64>| share.map_or_else(|| "?".to_owned(), |it| format!("{:.0}%", it * 100.0));
         let mut cells = vec![
             format!("{}, {} ranks of {} threads", self.layout, self.ranks, self.threads),
+            self.parallel.to_string(),
             self.depth.to_string(),
             self.prompt.to_string(),
             Spread::shown(self.prefill_tok_s),
@@ -200,7 +211,7 @@ impl Row {
             Spread::shown(self.decode_tok_s),
         ];
         if with_shares {
-            cells.insert(4, share(self.prefill_share));
+            cells.insert(5, share(self.prefill_share));
             cells.push(share(self.decode_share));
         }
         cells
@@ -208,9 +219,10 @@ impl Row {
 }
 
 fn print(rows: &[Row], roofline: Option<&Roofline>) -> anyhow::Result<()> {
-    let mut header = vec!["layout", "depth", "prompt", "prefill tok/s", "first token ms", "generated", "decode tok/s"];
+    let mut header =
+        vec!["layout", "sequences", "depth", "prompt", "prefill tok/s", "first token ms", "generated", "decode tok/s"];
     if roofline.is_some() {
-        header.insert(4, "of limit");
+        header.insert(5, "of limit");
         header.push("of limit");
     }
     table::print(&header, &rows.iter().map(|row| row.cells(roofline.is_some())).collect::<Vec<_>>())?;

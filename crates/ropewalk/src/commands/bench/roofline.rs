@@ -38,10 +38,12 @@ impl Roofline {
         Ok(())
     }
 
-    pub(super) fn decode_share(&self, depth: usize, generated: usize, tok_s: f64) -> f64 {
+    /// Of `sequences` sequences at once, which together make `tok_s` tokens a second.
+    pub(super) fn decode_share(&self, depth: usize, generated: usize, sequences: usize, tok_s: f64) -> f64 {
         // The depth grows while tokens are generated.
         let middle = depth as f64 + generated as f64 / 2.0;
-        self.least(&self.sizes.decode(middle)).map_or(0.0, |(seconds, _)| seconds * tok_s)
+        let work = self.sizes.decode(middle, sequences as f64);
+        self.least(&work).map_or(0.0, |(seconds, _)| seconds * tok_s / sequences as f64)
     }
 
     pub(super) fn prefill_share(&self, depth: usize, prompt: usize, tok_s: f64) -> f64 {
