@@ -46,12 +46,20 @@ impl Quantized for Q2K {
     #[inline(always)]
     fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
         let scale = simd.load_f16(part(packed, 0));
-        [0, 1].map(|half| simd.mul(scale, simd.widen_bytes(part(packed, 32 + (2 * block + half) * LANES))))
+        let of_half = 2 * block * LANES;
+        [
+            simd.mul(scale, simd.widen_bytes(part(packed, 32 + of_half))),
+            simd.mul(scale, simd.widen_bytes(part(packed, 32 + of_half + LANES))),
+        ]
     }
 
     #[inline(always)]
     fn minimums<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
         let minimum = simd.sub(simd.splat(0.0), simd.load_f16(part(packed, 16)));
-        [0, 1].map(|half| simd.mul(minimum, simd.widen_bytes(part(packed, 160 + (2 * block + half) * LANES))))
+        let of_half = 2 * block * LANES;
+        [
+            simd.mul(minimum, simd.widen_bytes(part(packed, 160 + of_half))),
+            simd.mul(minimum, simd.widen_bytes(part(packed, 160 + of_half + LANES))),
+        ]
     }
 }

@@ -64,6 +64,10 @@ impl Quantized for Q3K {
     #[inline(always)]
     fn scales<S: Simd>(simd: S, packed: &[u8], block: usize) -> [S::Floats; 2] {
         let scale = simd.load_f16(part(packed, 0));
-        [0, 1].map(|half| simd.mul(scale, simd.widen_bytes(part(packed, 16 + (2 * block + half) * LANES))))
+        let of_half = 2 * block * LANES;
+        [
+            simd.mul(scale, simd.widen_bytes(part(packed, 16 + of_half))),
+            simd.mul(scale, simd.widen_bytes(part(packed, 16 + of_half + LANES))),
+        ]
     }
 }
