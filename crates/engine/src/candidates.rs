@@ -14,24 +14,39 @@ pub(crate) fn likelier(a: &Scored, b: &Scored) -> Ordering {
     b.logit.total_cmp(&a.logit).then(a.id.cmp(&b.id))
 }
 
-/// The token with the largest logit; of equals the one that comes first. `None` if there is no token.
-pub(crate) fn most_likely(scored: impl IntoIterator<Item = Scored>) -> Option<Scored> {
-    scored.into_iter().reduce(|best, other| if other.logit > best.logit { other } else { best })
+/// Logits that are compared at the same time.
+const LANES: usize = 16;
+
+/// The token with the largest logit in a slice of the vocabulary that begins at token `first`; of equals the one that
+/// comes first. `None` if there is no token.
+pub(crate) fn most_likely(logits: &[f32], first: usize) -> Option<Scored> {
+    let mut largest = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = logits.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (largest, logit) in largest.iter_mut().zip(chunk) {
+            *largest = if *logit > *largest { *logit } else { *largest };
+        }
+    }
+    let largest = largest.iter().chain(rest).copied().fold(f32::NEG_INFINITY, f32::max);
+    let scored = |index: usize| Scored { id: (first + index) as u32, logit: logits[index] };
+    // Where no logit is a number none is the largest, and the first is as good as any.
+    let index = logits.iter().position(|logit| *logit == largest).or((!logits.is_empty()).then_some(0));
+    index.map(scored)
 }
 
 /// Adds the `count` likeliest tokens of a slice of the vocabulary that begins at token `first` to `best`, or all if there
 /// are no more. One is the one that [`most_likely`] finds, several are those that are first by [`likelier`].
 pub(crate) fn add_best(logits: &[f32], first: usize, count: usize, best: &mut Vec<Scored>) {
-    let scored = logits.iter().zip(first as u32..).map(|(&logit, id)| Scored { id, logit });
     if count == 1 {
-        best.extend(most_likely(scored));
+        best.extend(most_likely(logits, first));
         return;
     }
     let start = best.len();
     // Whenever twice as many have gathered as are wanted, only those wanted stay, and the last of them is the bar for all
     // that follow: of equals those that came before are likelier.
     let mut bar = None;
-    for candidate in scored {
+    for (&logit, id) in logits.iter().zip(first as u32..) {
+        let candidate = Scored { id, logit };
         if bar.is_some_and(|bar| candidate.logit.total_cmp(&bar) != Ordering::Greater) {
             continue;
         }
@@ -52,7 +67,7 @@ pub(crate) fn add_best(logits: &[f32], first: usize, count: usize, best: &mut Ve
 /// first.
 pub(crate) fn merge(best: &mut Vec<Scored>, count: usize) {
     if count == 1 {
-        let first = most_likely(best.iter().copied());
+        let first = best.iter().copied().reduce(|best, other| if other.logit > best.logit { other } else { best });
         best.clear();
         best.extend(first);
         return;

@@ -74,11 +74,11 @@ impl Sampler {
     /// Draws a token. `logits` (one per token of the vocabulary) are changed in place.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> u32 {
         self.adjust(logits);
-        let scored = logits.iter().zip(0..).map(|(&logit, id)| Scored { id, logit });
         if is_greedy(&self.sampling) {
-            let best = candidates::most_likely(scored);
+            let best = candidates::most_likely(logits, 0);
             return self.count(best.map_or(0, |best| best.id));
         }
+        let scored = logits.iter().zip(0..).map(|(&logit, id)| Scored { id, logit });
         self.candidates.clear();
         self.candidates.extend(scored.map(|scored| Candidate { scored, probability: 0.0 }));
         let top_k = self.sampling.top_k;

@@ -188,7 +188,9 @@ impl<'a> Leader<'a> {
         if free == 0 {
             return Ok(false);
         }
-        self.schedule.next(free, &mut self.shares);
+        // Where all logits are wanted, this step will be the only one under way, so it takes whoever can go on.
+        let alone = self.sequences.iter().any(Sequence::wants_all_logits);
+        self.schedule.next(if alone { 1 } else { free }, &mut self.shares);
         if self.shares.is_empty() {
             return Ok(false);
         }

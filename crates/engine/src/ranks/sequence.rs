@@ -73,6 +73,11 @@ impl Sequence {
         if request.prompt_logprobs.is_some() { 0 } else { request.prompt.len().saturating_sub(1) }
     }
 
+    /// Whether candidates do not suffice to draw its tokens.
+    pub(crate) fn wants_all_logits(&self) -> bool {
+        !matches!(self.sampler.wanted(), Wanted::Best(_))
+    }
+
     /// Tokens of the prompt that have to be evaluated.
     pub(crate) fn prompt_left(&self) -> usize {
         self.request.prompt.len() - self.reused - self.taken

@@ -1,0 +1,63 @@
+//! As many requests as may run at once do, the others wait.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use engine::{
+    Backend, Engine, EngineError, Event, FinishReason, Limits, ModelInfo, Observer, Outcome, Request, SubmitError,
+};
+use model::{Gguf, Tokenizer};
+
+/// A backend whose requests wait until so many of them are there.
+struct Meeting {
+    present: Arc<(Mutex<usize>, Condvar)>,
+    wanted: usize,
+}
+
+impl Backend for Meeting {
+    fn generate(&self, _: &Request, _: &mut dyn Observer) -> Result<Outcome, EngineError> {
+        let (present, changed) = &*self.present;
+        let mut present = present.lock().unwrap();
+        *present += 1;
+        changed.notify_all();
+        let patience = Duration::from_secs(20);
+        let missing = |present: &mut usize| *present < self.wanted;
+        let present = changed.wait_timeout_while(present, patience, missing).unwrap().0;
+        assert!(*present >= self.wanted, "waited in vain for the others");
+        Ok(Outcome { finish: FinishReason::Length, prefill_ms: 0.0, decode_ms: 0.0, ranks: Vec::new() })
+    }
+}
+
+fn model() -> ModelInfo {
+    let tokenizer = Tokenizer::from_gguf(&Gguf::open(&common::tiny("tiny-llama")).unwrap()).unwrap();
+    ModelInfo { id: "tiny".to_owned(), created: 0, tokenizer: Arc::new(tokenizer), chat_template: None, context: 8 }
+}
+
+#[test]
+fn as_many_run_at_once_as_may() {
+    let present = Arc::new((Mutex::new(0), Condvar::new()));
+    let meeting = Meeting { present: Arc::clone(&present), wanted: 4 };
+    let engine = Engine::start(model(), Limits { running: 3, waiting: 2 }, Box::new(meeting));
+    let submit = || engine.submit(Request { prompt: vec![5], ..Request::default() });
+    let mut generations: Vec<_> = (0..3).map(|_| submit().unwrap()).collect();
+    let (count, changed) = &*present;
+    let patience = Duration::from_secs(20);
+    let full = changed.wait_timeout_while(count.lock().unwrap(), patience, |present| *present < 3).unwrap();
+    assert_eq!(*full.0, 3);
+    drop(full);
+    // The fourth, for which the others wait, has no place among them.
+    generations.push(submit().unwrap());
+    generations.push(submit().unwrap());
+    let status = engine.status();
+    assert_eq!((status.running, status.waiting), (3, 2));
+    assert!(matches!(submit(), Err(SubmitError::QueueFull { waiting: 2 })));
+    *count.lock().unwrap() += 1;
+    changed.notify_all();
+    for mut generation in generations {
+        assert!(matches!(generation.next_blocking(), Some(Event::Done(_))));
+    }
+}
