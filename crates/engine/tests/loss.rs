@@ -7,7 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{Group, tiny};
-use engine::ranks::{Front, Job, Layout, StartError, model_bytes, run_rank};
+use engine::ranks::{Front, Job, Layout, StartError, Weights, model_bytes, run_rank};
 use engine::{Event, Request, SubmitError};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
 use kernels::KvType;
@@ -28,6 +28,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         crowded: true,
         end_tokens: Vec::new(),
         kv_type: KvType::F16,
+        weights: Weights::default(),
     };
     let secret = Secret::random().unwrap();
     let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, 2, RendezvousOptions::default()).unwrap();

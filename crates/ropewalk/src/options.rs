@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engine::Sampling;
+use engine::ranks::Weights;
 use fabric::launch::Launch;
 use fabric::{JoinOptions, Network, Transport};
 use kernels::KvType;
@@ -54,6 +55,12 @@ pub(crate) struct LayoutOptions {
     /// Type of the KV cache's elements
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache_type: CacheType,
+    /// Leave the weights in the file's map: slower, for models larger than memory [default: if there is no room]
+    #[arg(long)]
+    pub(crate) mmap: bool,
+    /// Keep the weights in memory of their own even if little is free [default: if there is room]
+    #[arg(long, conflicts_with = "mmap")]
+    pub(crate) no_mmap: bool,
     #[command(flatten)]
     pub(crate) remote: RemoteOptions,
 }
@@ -70,6 +77,14 @@ impl LayoutOptions {
         Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
     }
 
+    pub(crate) fn weights(&self) -> Weights {
+        match (self.mmap, self.no_mmap) {
+            (true, _) => Weights::File,
+            (false, true) => Weights::Memory,
+            (false, false) => Weights::Auto,
+        }
+    }
+
     /// This many ranks on this machine, everything else as by default.
     pub(crate) fn local(ranks: usize) -> Self {
         Self {
@@ -82,6 +97,8 @@ impl LayoutOptions {
             ctx_size: None,
             ubatch_size: STEP_TOKENS,
             cache_type: CacheType::F16,
+            mmap: false,
+            no_mmap: false,
             remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None, launch: None },
         }
     }

@@ -80,6 +80,7 @@ impl Session {
             crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
             kv_type: options.cache_type.kv_type(),
+            weights: options.weights(),
         };
         let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
         let (front, ready) = Front::start(controls, LOAD)?;

@@ -10,7 +10,7 @@ use crate::candidates::Scored;
 use crate::memory::{available_bytes, peak_resident_bytes};
 use crate::ranks::answers::{Answers, answer_length, pack};
 use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
-use crate::ranks::protocol::Job;
+use crate::ranks::protocol::{Job, Weights};
 use crate::request::RankStatistics;
 
 /// A rank that cannot go on.
@@ -81,6 +81,7 @@ pub(crate) struct Member {
 impl Member {
     /// Loads this rank's shard of the model in `file`.
     pub(crate) fn load(mut fabric: Fabric, file: &Gguf, job: Job) -> Result<Self, RankError> {
+        let available = available_bytes();
         let blueprint = Blueprint::from_gguf(file)?;
         let (rank, layout) = (fabric.rank(), &job.layout);
         if fabric.size() != layout.ranks() || layout.shares.len() != layout.tensor {
@@ -99,7 +100,7 @@ impl Member {
             kv_type: job.kv_type,
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
-        pack_if_there_is_room(&mut fabric, &mut shard)?;
+        place_weights(&fabric, &mut shard, job.weights, available)?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
@@ -315,22 +316,23 @@ fn room(job: &Job) -> Room {
     Room { slots: job.slots, context: job.context, step_tokens: job.step_tokens.saturating_add(job.slots) }
 }
 
-/// Moves the weights to memory of their own if there is enough for those of all ranks of this machine. Otherwise they stay in
-/// the file's map, whose pages the system can drop and read again.
-fn pack_if_there_is_room(fabric: &mut Fabric, shard: &mut Shard) -> Result<(), RankError> {
+/// Moves the weights to memory of their own if that is wanted, where so many bytes were available when all began to load.
+fn place_weights(
+    fabric: &Fabric,
+    shard: &mut Shard,
+    weights: Weights,
+    available: Option<u64>,
+) -> Result<(), RankError> {
     let (rank, topology) = (fabric.rank(), fabric.topology());
     let neighbours = (0..fabric.size()).filter(|&other| topology.host(other) == topology.host(rank)).count();
     let needed = (shard.packed_bytes() * neighbours) as u64;
-    let fits = available_bytes().is_none_or(|available| needed <= available / 5 * 4);
-    // Nobody takes memory before all have looked.
-    let everyone = Team::of_range(0..fabric.size(), rank)?;
-    fabric.barrier(&everyone)?;
-    if fits {
-        shard.pack(&mut |_| {})?;
-    } else {
-        tracing::info!(
-            "the weights stay in the file: {needed} bytes are more than four fifths of the memory available"
-        );
+    let fits = available.is_none_or(|available| needed <= available / 5 * 4);
+    match weights {
+        Weights::Auto if !fits => tracing::warn!(
+            "the weights stay in the file, which is slow: {needed} bytes are more memory than this machine can spare"
+        ),
+        Weights::Auto | Weights::Memory => shard.pack(&mut |_| {})?,
+        Weights::File => {}
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ pub use layout::{Layout, LayoutError, MOST_RANKS};
 pub use member::RankError;
 pub(crate) use plan::{CANDIDATES_MAX, Wanted};
 pub use process::{decline, model_bytes, run_rank};
-pub use protocol::Job;
+pub use protocol::{Job, Weights};
 
 /// Reads a step plan as a rank does that got it from rank 0, tokens included. For fuzzing only.
 #[doc(hidden)]

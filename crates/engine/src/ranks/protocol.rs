@@ -32,6 +32,21 @@ pub struct Job {
     pub end_tokens: Vec<u32>,
     /// How the KV cache stores its values.
     pub kv_type: KvType,
+    /// Where the weights are kept.
+    pub weights: Weights,
+}
+
+/// Where ranks keep their weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Weights {
+    /// In memory if there is room for those of all ranks of the machine, else in the file.
+    #[default]
+    Auto,
+    /// In memory of their own, in the order in which they are used.
+    Memory,
+    /// In the file's map, whose pages the system can drop and read again. Slower, and for models larger than memory.
+    File,
 }
 
 /// From the front to a rank.

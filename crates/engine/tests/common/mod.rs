@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use engine::ranks::{Front, Job, Layout, RankError, model_bytes, run_rank};
+use engine::ranks::{Front, Job, Layout, RankError, Weights, model_bytes, run_rank};
 use engine::{Engine, Event, Limits, ModelInfo, Request, TokenInfo};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
 use kernels::KvType;
@@ -50,6 +50,7 @@ impl Group {
             crowded: true,
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,
+            weights: Weights::default(),
         };
         let secret = Secret::random().unwrap();
         let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, size, RendezvousOptions::default()).unwrap();
