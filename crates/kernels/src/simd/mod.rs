@@ -123,11 +123,15 @@ pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
         return simd.run(task);
     }
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-    if let Some(simd) = neon::Neon::<true>::detect() {
+    if let Some(simd) = neon::Neon::<true, true>::detect() {
         return simd.run(task);
     }
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-    if let Some(simd) = neon::Neon::<false>::detect() {
+    if let Some(simd) = neon::Neon::<true, false>::detect() {
+        return simd.run(task);
+    }
+    #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+    if let Some(simd) = neon::Neon::<false, false>::detect() {
         return simd.run(task);
     }
     run_portable(task)

@@ -1,5 +1,6 @@
-//! Vector operations with NEON, which every 64-bit ARM machine has, and with its dot products (FEAT_DotProd) where there are
-//! such, as on all of Apple's and most servers' and phones' since about 2018.
+//! Vector operations with NEON, which every 64-bit ARM machine has, and with its dot products of bytes where there are such:
+//! of signed ones (FEAT_DotProd) on all of Apple's and most servers' and phones' processors since about 2018, and of unsigned
+//! with signed ones (FEAT_I8MM) since about 2021.
 #![allow(unsafe_code)]
 
 use std::arch::aarch64::*;
@@ -8,47 +9,38 @@ use std::mem::transmute;
 
 use super::{CODES, LANES, Simd, Task};
 
-/// Proof that the machine has NEON, and with `DOT` also the dot products of bytes. Only `detect` makes one.
+/// Proof that the machine has NEON, with `DOT` also dot products of signed bytes, and with `MIXED` those of unsigned with
+/// signed bytes. Only `detect` makes one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Neon<const DOT: bool>(());
+pub(crate) struct Neon<const DOT: bool, const MIXED: bool>(());
 
-impl Neon<false> {
-    /// The proof, if the machine has the instructions.
-    #[inline]
-    pub(crate) fn detect() -> Option<Self> {
-        is_aarch64_feature_detected!("neon").then_some(Neon(()))
-    }
+/// How a set of instructions is detected, and functions are compiled for it.
+macro_rules! instructions {
+    (<$dot:literal, $mixed:literal>, $features:literal, $($feature:tt),+) => {
+        impl Neon<$dot, $mixed> {
+            /// The proof, if the machine has the instructions.
+            #[inline]
+            pub(crate) fn detect() -> Option<Self> {
+                ($(is_aarch64_feature_detected!($feature))&&+).then_some(Neon(()))
+            }
 
-    /// Runs a task in a function that is compiled with these instructions.
-    #[inline]
-    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
-        #[target_feature(enable = "neon")]
-        fn compiled<T: Task>(simd: Neon<false>, task: T) -> T::Output {
-            task.run(simd)
+            /// Runs a task in a function that is compiled with these instructions.
+            #[inline]
+            pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
+                #[target_feature(enable = $features)]
+                fn compiled<T: Task>(simd: Neon<$dot, $mixed>, task: T) -> T::Output {
+                    task.run(simd)
+                }
+                // SAFETY: `self` proves that the machine has the instructions.
+                unsafe { compiled(self, task) }
+            }
         }
-        // SAFETY: `self` proves that the machine has the instructions.
-        unsafe { compiled(self, task) }
-    }
+    };
 }
 
-impl Neon<true> {
-    /// The proof, if the machine has the instructions.
-    #[inline]
-    pub(crate) fn detect() -> Option<Self> {
-        (is_aarch64_feature_detected!("dotprod") && Neon::<false>::detect().is_some()).then_some(Neon(()))
-    }
-
-    /// Runs a task in a function that is compiled with these instructions.
-    #[inline]
-    pub(crate) fn run<T: Task>(self, task: T) -> T::Output {
-        #[target_feature(enable = "neon,dotprod")]
-        fn compiled<T: Task>(simd: Neon<true>, task: T) -> T::Output {
-            task.run(simd)
-        }
-        // SAFETY: `self` proves that the machine has the instructions.
-        unsafe { compiled(self, task) }
-    }
-}
+instructions!(<false, false>, "neon", "neon");
+instructions!(<true, false>, "neon,dotprod", "neon", "dotprod");
+instructions!(<true, true>, "neon,dotprod,i8mm", "neon", "dotprod", "i8mm");
 
 /// Evaluates an expression of vector instructions.
 macro_rules! vector {
@@ -74,43 +66,58 @@ macro_rules! codes {
     };
 }
 
-impl<const DOT: bool> Neon<DOT> {
-    /// The same for two vectors.
+impl<const DOT: bool, const MIXED: bool> Neon<DOT, MIXED> {
+    /// Adds to lane `i` of `sum` the products of signed bytes `4 i` to `4 i + 3`, `b` being at least -127.
     #[inline(always)]
-    fn dot_signed(self, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
-        int32x4x2_t(self.dot(a.0, b.0), self.dot(a.1, b.1))
-    }
-
-    /// Lane `i`: the sum of the products of signed bytes `4 i` to `4 i + 3`, `b` being at least -127.
-    #[inline(always)]
-    fn dot(self, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
-        let (a, b) = vector!((vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b)));
+    fn add_signed(self, mut sum: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
         if DOT {
-            let mut sums = vector!(vdupq_n_s32(0));
             // There is no function for this instruction in stable Rust.
             // SAFETY: `self` proves that the machine has the instruction, which reads and writes nothing but registers.
             unsafe {
                 asm!(
-                    "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
-                    sums = inout(vreg) sums,
+                    "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+                    sum = inout(vreg) sum,
                     a = in(vreg) a,
                     b = in(vreg) b,
                     options(pure, nomem, nostack, preserves_flags),
                 );
             }
-            sums
+            sum
         } else {
             vector!({
+                let (a, b) = (vreinterpretq_s8_u8(a), vreinterpretq_s8_u8(b));
                 // Pairs of products stay within 2 * 128 * 127, which 16 bits hold.
                 let low = vmull_s8(vget_low_s8(a), vget_low_s8(b));
                 let high = vmull_high_s8(a, b);
-                vpaddlq_s16(vpaddq_s16(low, high))
+                vpadalq_s16(sum, vpaddq_s16(low, high))
             })
+        }
+    }
+
+    /// The same with `a` unsigned.
+    #[inline(always)]
+    fn add_unsigned(self, mut sum: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+        if MIXED {
+            // SAFETY: as above.
+            unsafe {
+                asm!(
+                    "usdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+                    sum = inout(vreg) sum,
+                    a = in(vreg) a,
+                    b = in(vreg) b,
+                    options(pure, nomem, nostack, preserves_flags),
+                );
+            }
+            sum
+        } else {
+            // As signed bytes, those from 128 on are 256 too small; so much is added for their top bits.
+            let missing = self.add_signed(vector!(vdupq_n_s32(0)), vector!(vshrq_n_u8::<7>(a)), b);
+            self.add_signed(vector!(vmlaq_n_s32(sum, missing, 256)), a, b)
         }
     }
 }
 
-impl<const DOT: bool> Simd for Neon<DOT> {
+impl<const DOT: bool, const MIXED: bool> Simd for Neon<DOT, MIXED> {
     // 32 registers, but eight floats take two.
     const MANY_REGISTERS: bool = false;
 
@@ -371,8 +378,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn dot_unsigned(self, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
-        // Up to 127, a byte is the same with and without sign.
-        self.dot_signed(a, b)
+        self.accumulate::<false>(self.splat_shifted(0, 0), a, b)
     }
 
     #[inline(always)]
@@ -383,15 +389,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
     #[inline(always)]
     fn accumulate<const WIDE: bool>(self, sum: int32x4x2_t, a: uint8x16x2_t, b: uint8x16x2_t) -> int32x4x2_t {
-        let add = |a: int32x4x2_t, b: int32x4x2_t| vector!(int32x4x2_t(vaddq_s32(a.0, b.0), vaddq_s32(a.1, b.1)));
         if WIDE {
-            // As signed bytes, codes from 128 on are 256 too small; so much is added for their top bits.
-            let top = vector!(uint8x16x2_t(vshrq_n_u8::<7>(a.0), vshrq_n_u8::<7>(a.1)));
-            let missing = self.dot_signed(top, b);
-            let missing = vector!(int32x4x2_t(vshlq_n_s32::<8>(missing.0), vshlq_n_s32::<8>(missing.1)));
-            add(add(sum, missing), self.dot_signed(a, b))
+            int32x4x2_t(self.add_unsigned(sum.0, a.0, b.0), self.add_unsigned(sum.1, a.1, b.1))
         } else {
-            add(sum, self.dot_signed(a, b))
+            // Up to 127, a byte is the same with and without sign.
+            int32x4x2_t(self.add_signed(sum.0, a.0, b.0), self.add_signed(sum.1, a.1, b.1))
         }
     }
 

@@ -155,7 +155,7 @@ mod tests {
     fn operations_are_counted_for_every_step() {
         for products in [integer_products, float_products, plain::integers, plain::floats] {
             let one = products(1);
-            assert!(one >= 2 * 8 * CHAINS as u64 && products(7) == 7 * one);
+            assert!(one >= 2 * 4 * CHAINS as u64 && products(7) == 7 * one);
         }
     }
 }

@@ -97,8 +97,12 @@ proptest! {
             prop_assert_eq!(&expected, &simd.run(Everything { floats: &floats, codes: &codes, shift }));
         }
         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
-        if let Some(simd) = neon::Neon::<false>::detect() {
+        {
+            let simd = neon::Neon::<false, false>::detect().unwrap();
             prop_assert_eq!(&expected, &simd.run(Everything { floats: &floats, codes: &codes, shift }));
+            if let Some(simd) = neon::Neon::<true, false>::detect() {
+                prop_assert_eq!(&expected, &simd.run(Everything { floats: &floats, codes: &codes, shift }));
+            }
         }
     }
 }
