@@ -146,60 +146,40 @@ fn add_block<S: Simd, F: Quantized, const T: usize>(
     sums: &mut [S::Floats; T],
 ) {
     let place = block % (F::VALUES / CODES);
-    let mut codes = [simd.splat_codes(&[0; 4]); VECTORS];
-    for i in 0..VECTORS {
-        codes[i] = F::codes(simd, packed, place, i);
-    }
     let scales = F::scales(simd, packed, place);
     let minimums = F::minimums(simd, packed, place);
-    for t in 0..T {
-        let input = inputs[t];
-        let words = input.codes[block].as_chunks::<4>().0;
-        let scale = simd.splat(input.scales[block]);
-        if F::HALVES {
-            for half in 0..2 {
-                let mut dots = simd.splat_shifted(0, 0);
-                if let Some(shift) = F::ZERO_SHIFT {
-                    dots = simd.splat_shifted(input.negated_halves[block][half], shift);
-                }
-                for i in 0..VECTORS / 2 {
-                    let i = half * VECTORS / 2 + i;
-                    dots = simd.accumulate_codes::<F>(dots, codes[i], &words[i]);
-                }
-                sums[t] = simd.fused(simd.to_floats(dots), simd.mul(scales[half], scale), sums[t]);
-                if F::MINIMUMS {
-                    let sum = -input.negated_halves[block][half] as f32 * input.scales[block];
-                    sums[t] = simd.fused(minimums[half], simd.splat(sum), sums[t]);
-                }
+    let parts = if F::HALVES { 2 } else { 1 };
+    for part in 0..parts {
+        let mut dots = [simd.splat_shifted(0, 0); T];
+        if let Some(shift) = F::ZERO_SHIFT {
+            for t in 0..T {
+                let input = inputs[t];
+                let sum = if F::HALVES { input.negated_halves[block][part] } else { input.negated[block] };
+                dots[t] = simd.splat_shifted(sum, shift);
             }
-        } else {
-            let mut dots = simd.splat_shifted(0, 0);
-            if let Some(shift) = F::ZERO_SHIFT {
-                dots = simd.splat_shifted(input.negated[block], shift);
+        }
+        // Token by token within each vector of codes, as sums of one token have to wait for each other.
+        for i in part * VECTORS / parts..(part + 1) * VECTORS / parts {
+            let codes = F::codes(simd, packed, place, i);
+            for t in 0..T {
+                let input = simd.splat_codes(&inputs[t].codes[block].as_chunks::<4>().0[i]);
+                dots[t] = match F::WIDE {
+                    true => simd.accumulate::<true>(dots[t], codes, input),
+                    false => simd.accumulate::<false>(dots[t], codes, input),
+                };
             }
-            for i in 0..VECTORS {
-                dots = simd.accumulate_codes::<F>(dots, codes[i], &words[i]);
-            }
-            sums[t] = simd.fused(simd.to_floats(dots), simd.mul(scales[0], scale), sums[t]);
+        }
+        for t in 0..T {
+            let input = inputs[t];
+            let scale = simd.mul(scales[part], simd.splat(input.scales[block]));
+            sums[t] = simd.fused(simd.to_floats(dots[t]), scale, sums[t]);
             if F::MINIMUMS {
-                sums[t] = simd.fused(minimums[0], simd.splat(input.sums[block]), sums[t]);
+                let sum = match F::HALVES {
+                    true => -input.negated_halves[block][part] as f32 * input.scales[block],
+                    false => input.sums[block],
+                };
+                sums[t] = simd.fused(minimums[part], simd.splat(sum), sums[t]);
             }
         }
     }
 }
-
-/// Products with the same four inputs for all rows.
-trait AccumulateCodes: Simd {
-    #[inline(always)]
-    fn accumulate_codes<F: Quantized>(
-        self,
-        sum: Self::Integers,
-        codes: Self::Codes,
-        input: &[u8; 4],
-    ) -> Self::Integers {
-        let input = self.splat_codes(input);
-        if F::WIDE { self.accumulate::<true>(sum, codes, input) } else { self.accumulate::<false>(sum, codes, input) }
-    }
-}
-
-impl<S: Simd> AccumulateCodes for S {}
