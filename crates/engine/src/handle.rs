@@ -204,7 +204,9 @@ impl Shared {
         }
         // Callers that left while waiting give their places back.
         state.waiting.retain(|waiting| !waiting.caller.has_left());
-        if state.waiting.len() >= self.limits.waiting {
+        // Those for which there is a place among the running ones do not wait, they are about to begin.
+        let beginning = self.limits.running.max(1).saturating_sub(state.running);
+        if state.waiting.len() >= self.limits.waiting + beginning {
             return Err(SubmitError::QueueFull { waiting: state.waiting.len() });
         }
         state.waiting.push_back(submission);
