@@ -4,9 +4,9 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -184,6 +184,11 @@ pub(crate) fn prepare(stream: &TcpStream) -> Result<(), FabricError> {
 /// Whether connections can have buffers of [`BUFFER_BYTES`]. What is set ends the system's own choice, which grows with
 /// need, so that less must not be set. Only Linux tells its limits in this way; elsewhere the system chooses.
 fn system_allows_buffers() -> bool {
-    let limit = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?.trim().parse::<usize>().ok();
-    ["wmem_max", "rmem_max"].into_iter().all(|name| limit(name).is_some_and(|limit| limit >= BUFFER_BYTES))
+    // Looked up once for all connections.
+    static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
+        let read = |name| std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok();
+        let limit = |name| read(name)?.trim().parse::<usize>().ok();
+        ["wmem_max", "rmem_max"].into_iter().all(|name| limit(name).is_some_and(|limit| limit >= BUFFER_BYTES))
+    });
+    *ALLOWED
 }
