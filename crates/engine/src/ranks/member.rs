@@ -100,7 +100,7 @@ impl Member {
             kv_type: job.kv_type,
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
-        place_weights(&fabric, &mut shard, job.weights, available)?;
+        let in_memory = place_weights(&fabric, &mut shard, job.weights, available)?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
@@ -120,7 +120,9 @@ impl Member {
             began: Instant::now(),
             job,
         };
-        member.touch();
+        if !in_memory {
+            member.touch();
+        }
         Ok(member)
     }
 
@@ -317,24 +319,30 @@ fn room(job: &Job) -> Room {
 }
 
 /// Moves the weights to memory of their own if that is wanted, where so many bytes were available when all began to load.
+/// Returns whether they are there.
 fn place_weights(
     fabric: &Fabric,
     shard: &mut Shard,
     weights: Weights,
     available: Option<u64>,
-) -> Result<(), RankError> {
+) -> Result<bool, RankError> {
     let (rank, topology) = (fabric.rank(), fabric.topology());
     let neighbours = (0..fabric.size()).filter(|&other| topology.host(other) == topology.host(rank)).count();
     let needed = (shard.packed_bytes() * neighbours) as u64;
     let fits = available.is_none_or(|available| needed <= available / 5 * 4);
-    match weights {
-        Weights::Auto if !fits => tracing::warn!(
+    let in_memory = match weights {
+        Weights::Auto => fits,
+        Weights::Memory => true,
+        Weights::File => false,
+    };
+    if in_memory {
+        shard.pack(&mut |_| {})?;
+    } else if weights == Weights::Auto {
+        tracing::warn!(
             "the weights stay in the file, which is slow: {needed} bytes are more memory than this machine can spare"
-        ),
-        Weights::Auto | Weights::Memory => shard.pack(&mut |_| {})?,
-        Weights::File => {}
+        );
     }
-    Ok(())
+    Ok(in_memory)
 }
 
 /// The exchange of slices within a stage, over the fabric.
