@@ -6,7 +6,6 @@ mod integer;
 mod tests;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::formats::with_format;
 use crate::matrix::ROWS;
@@ -29,6 +28,9 @@ pub struct Product<'a> {
 
 /// Products that are computed in one parallel region. Lists longer than this take several.
 const AT_ONCE: usize = 8;
+
+/// Portions that each thread begins with, at least, where there are rows enough.
+const PORTIONS: usize = 8;
 
 /// How far ahead of their use the memory is asked for the weights of a product with one token. Processors do so by
 /// themselves, but stop at the ends of pages.
@@ -87,19 +89,18 @@ impl Target<'_> {
     }
 }
 
-/// Threads take portions of rows as they come free, so that one whose core is busy elsewhere holds up nobody for long.
+/// Each thread has a run of portions of its own, which lie one after the other in memory, and helps the others when it is
+/// done with them, so that one whose core is busy elsewhere holds up nobody for long.
 fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'_>>]) {
     let targets = || targets.iter().flatten();
     let rows: usize = targets().map(|target| target.weights.rows()).sum();
     let portion = match pool.threads() {
-        1 => usize::MAX,
-        threads => (rows / (threads * 8)).clamp(ROWS, 64).next_multiple_of(ROWS),
+        1 => rows.next_multiple_of(ROWS).max(ROWS),
+        threads => (rows / (threads * PORTIONS)).clamp(ROWS, 64).next_multiple_of(ROWS),
     };
     let portions = |target: &Target<'_>| target.weights.rows().div_ceil(portion);
-    let next = AtomicUsize::new(0);
-    pool.run(&|_| {
-        loop {
-            let mut index = next.fetch_add(1, Ordering::Relaxed);
+    pool.share_out(targets().map(portions).sum(), &|own| {
+        for mut index in own {
             let mut rest = targets().skip_while(|target| {
                 let before = index < portions(target);
                 index -= if before { 0 } else { portions(target) };
@@ -107,7 +108,7 @@ fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'
             });
             let Some(target) = rest.next() else { break };
             let first = index * portion;
-            multiply_rows(input, target, first..target.weights.rows().min(first.saturating_add(portion)));
+            multiply_rows(input, target, first..target.weights.rows().min(first + portion));
         }
     });
 }

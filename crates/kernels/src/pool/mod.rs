@@ -3,9 +3,10 @@
 //! The pool's whole state is one atomic word: the number of the current job and how many shares of it were handed out.
 //! A worker takes a share by raising that count, so a share whose worker sleeps, or whose core is busy with another
 //! process, is simply taken by whoever is free, in the end by the caller. Idle workers spin for some microseconds and
-//! then sleep.
+//! then sleep. Whoever is done with its own portions of a job helps the others with theirs (`portions.rs`).
 
 mod bell;
+mod portions;
 mod shared;
 
 use std::any::Any;
@@ -16,10 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+pub(crate) use portions::Portions;
 pub(crate) use shared::{Pieces, SharedValues};
 
 use crate::KernelError;
 use bell::Bell;
+use portions::Taken;
 
 /// How long an idle thread spins before it sleeps. Waking a sleeper costs some 10 µs, so spinning longer than a few
 /// times that gains little, and takes the core from whoever else wants it.
@@ -41,11 +44,11 @@ pub struct Pool {
 /// What the caller and the workers share.
 struct Inner {
     threads: usize,
-    /// Job number and count of shares handed out. A job with all shares handed out is no work for anyone.
-    state: CacheLine<AtomicU64>,
-    job: JobSlot,
-    /// Shares of the current job that have ended.
+    current: CacheLine<Current>,
+    /// Shares of the current job that workers have ended.
     finished: CacheLine<AtomicUsize>,
+    /// For each share the portions of it that are taken.
+    taken: Vec<CacheLine<Taken>>,
     /// Rings when there is work, or none ever again.
     work: Bell,
     /// Rings when a job has ended.
@@ -53,6 +56,13 @@ struct Inner {
     stop: AtomicBool,
     /// What the first share that panicked said.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// What a worker reads when it takes a share, in one cache line.
+struct Current {
+    /// Job number and count of shares handed out. A job with all shares handed out is no work for anyone.
+    state: AtomicU64,
+    job: JobSlot,
 }
 
 /// Keeps what one thread writes all the time off the memory that another one watches.
@@ -83,9 +93,9 @@ impl Pool {
         let spin = if threads > cores { Duration::ZERO } else { SPIN };
         let inner = Arc::new(Inner {
             threads,
-            state: CacheLine(AtomicU64::new(threads as u64)),
-            job: JobSlot(UnsafeCell::new(None)),
-            finished: CacheLine(AtomicUsize::new(threads)),
+            current: CacheLine(Current { state: AtomicU64::new(threads as u64), job: JobSlot(UnsafeCell::new(None)) }),
+            finished: CacheLine(AtomicUsize::new(0)),
+            taken: (0..threads).map(|_| CacheLine(Taken::default())).collect(),
             work: Bell::new(spin),
             end: Bell::new(spin),
             stop: AtomicBool::new(false),
@@ -116,16 +126,41 @@ impl Pool {
     /// # Panics
     /// When `f` panics; the panic of the first share that did is passed on, after all shares have ended.
     pub fn run(&self, f: &(dyn Fn(usize) + Sync)) {
-        let guard = if self.workers.is_empty() { None } else { self.running.try_lock().ok() };
-        let Some(guard) = guard else {
-            return (0..self.inner.threads).for_each(f);
-        };
-        self.inner.publish(f);
-        let job = self.inner.state.0.load(Ordering::Relaxed) >> SHARE_BITS;
+        match self.enter() {
+            Some(guard) => self.run_job(guard, f),
+            None => (0..self.inner.threads).for_each(f),
+        }
+    }
+
+    /// Shares out portions 0 to `count - 1`: each call of `f` is given some, one after the other, until all are taken. Each
+    /// thread begins with a run of its own, so that it reads on where it stands, and then takes what others have not begun.
+    ///
+    /// # Panics
+    /// As [`Pool::run`], or when there are more than 2^24 portions.
+    pub(crate) fn share_out(&self, count: usize, f: &(dyn Fn(Portions<'_>) + Sync)) {
+        match self.enter() {
+            Some(guard) => {
+                let job = self.inner.next_job();
+                self.run_job(guard, &|share| f(Portions::of_share(&self.inner.taken, job, share, count)));
+            }
+            None => f(Portions::all(count)),
+        }
+    }
+
+    /// The right to run a job on all threads, if there are several and none runs yet.
+    fn enter(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.workers.is_empty() { None } else { self.running.try_lock().ok() }
+    }
+
+    fn run_job(&self, guard: MutexGuard<'_, ()>, f: Job<'_>) {
+        let job = self.inner.publish(f);
+        self.inner.run_share(0);
+        let mut own = 1;
         while let Some(share) = self.inner.take_share(Some(job)) {
             self.inner.run_share(share);
+            own += 1;
         }
-        self.inner.end.wait_until(|| self.inner.finished.0.load(Ordering::SeqCst) == self.inner.threads);
+        self.inner.end.wait_until(|| self.inner.finished.0.load(Ordering::SeqCst) + own == self.inner.threads);
         let panic = lock(&self.inner.panic).take();
         drop(guard);
         if let Some(panic) = panic {
@@ -170,14 +205,23 @@ impl Inner {
         let stopped = || self.stop.load(Ordering::SeqCst);
         while !stopped() {
             match self.take_share(None) {
-                Some(share) => self.run_share(share),
+                Some(share) => {
+                    self.run_share(share);
+                    self.finished.0.fetch_add(1, Ordering::SeqCst);
+                    self.end.ring();
+                }
                 None => self.work.wait_until(|| self.has_work() || stopped()),
             }
         }
     }
 
-    /// Makes `f` the current job and wakes whoever sleeps.
-    fn publish(&self, f: Job<'_>) {
+    /// The number of the job that is published next.
+    fn next_job(&self) -> u64 {
+        (self.current.0.state.load(Ordering::Relaxed) >> SHARE_BITS).wrapping_add(1)
+    }
+
+    /// Makes `f` the current job, of which the caller has taken share 0, and wakes whoever sleeps. Returns its number.
+    fn publish(&self, f: Job<'_>) -> u64 {
         // SAFETY: this only forgets the lifetime of `f`. `Pool::run` returns after all shares have ended, and nobody
         // touches the job after the end of the last share.
         #[allow(unsafe_code)]
@@ -185,45 +229,43 @@ impl Inner {
         // SAFETY: the caller holds `Pool::running` and all shares of the previous job have ended, so nobody reads the slot.
         #[allow(unsafe_code)]
         unsafe {
-            *self.job.0.get() = Some(f);
+            *self.current.0.job.0.get() = Some(f);
         }
         self.finished.0.store(0, Ordering::Relaxed);
-        let next = (self.state.0.load(Ordering::Relaxed) >> SHARE_BITS).wrapping_add(1);
-        self.state.0.store(next << SHARE_BITS, Ordering::SeqCst);
+        let job = self.next_job();
+        self.current.0.state.store(job << SHARE_BITS | 1, Ordering::SeqCst);
         self.work.ring();
+        job & (u64::MAX >> SHARE_BITS)
     }
 
     fn has_work(&self) -> bool {
-        self.state.0.load(Ordering::SeqCst) & SHARE_MASK < self.threads as u64
+        self.current.0.state.load(Ordering::SeqCst) & SHARE_MASK < self.threads as u64
     }
 
     /// Takes the next share of the current job, if there is one left (and the job is number `job`, if given).
     fn take_share(&self, job: Option<u64>) -> Option<usize> {
-        let mut state = self.state.0.load(Ordering::Acquire);
+        let mut state = self.current.0.state.load(Ordering::Acquire);
         loop {
             let share = state & SHARE_MASK;
             if share >= self.threads as u64 || job.is_some_and(|job| job != state >> SHARE_BITS) {
                 return None;
             }
-            match self.state.0.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Acquire) {
+            match self.current.0.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => return Some(share as usize),
                 Err(current) => state = current,
             }
         }
     }
 
-    /// Runs one share that this thread took, and counts it as ended.
+    /// Runs one share that this thread took, whose end it has to count.
     fn run_share(&self, share: usize) {
-        // SAFETY: this thread holds a share of the job, so the job cannot end, nor the slot change, before the count below.
+        // SAFETY: this thread holds a share of the job, so the job cannot end, nor the slot change, before it counts its end.
         #[allow(unsafe_code)]
-        let job = unsafe { *self.job.0.get() };
+        let job = unsafe { *self.current.0.job.0.get() };
         if let Some(job) = job
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(share)))
         {
             lock(&self.panic).get_or_insert(panic);
-        }
-        if self.finished.0.fetch_add(1, Ordering::SeqCst) + 1 == self.threads {
-            self.end.ring();
         }
     }
 }
