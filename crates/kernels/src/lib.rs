@@ -25,7 +25,7 @@ mod rope;
 mod simd;
 
 pub use activations::Activations;
-pub use attention::{Attention, AttentionScratch, attend};
+pub use attention::{Attention, AttentionScratch, Stretch, attend};
 pub use dtype::DType;
 pub use elementwise::{Gate, add_assign, gate_in_place};
 pub use error::KernelError;

@@ -16,6 +16,7 @@ pub use arch::Blueprint;
 pub use chat::{ChatInput, ChatTemplate};
 pub use error::ModelError;
 pub use gguf::{Gguf, Metadata, Tensor, TensorInfo};
+pub use kernels::Stretch;
 pub use placement::Placement;
-pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions, Stretch};
+pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer, Utf8Stream};

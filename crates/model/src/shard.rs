@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, multiply, packed_len, rms_norm};
+use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, Stretch, multiply, packed_len, rms_norm};
 
 use crate::arch::Blueprint;
 use crate::blocks::{AttentionBlock, FeedForwardBlock, Scratch, Step};
@@ -56,17 +56,6 @@ pub struct ShardOptions {
     pub step_tokens: usize,
     /// Type of the KV cache's elements.
     pub kv_type: KvType,
-}
-
-/// Consecutive tokens of one sequence, as a part of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
-    /// Where the KV cache holds the sequence.
-    pub slot: usize,
-    /// Position of the first of the tokens within the sequence.
-    pub first_position: usize,
-    /// How many tokens there are.
-    pub tokens: usize,
 }
 
 /// One rank's layers, and the embedding or the head where its stage is the first or the last.

@@ -20,7 +20,7 @@ use crate::{KvCache, Pool};
 use block::Rows;
 
 /// Positions whose results are merged into one before they meet those of other spans.
-const SPAN: usize = 16 * KEYS;
+const SPAN: usize = 8 * KEYS;
 /// Queries that meet a block of keys while it lies in the nearest cache.
 const ROWS: usize = 32;
 
@@ -43,6 +43,22 @@ impl Attention<'_> {
     fn visible(&self, position: usize) -> Range<usize> {
         self.window.map_or(0, |window| (position + 1).saturating_sub(window.max(1)))..position + 1
     }
+
+    /// Where the values of one head of one token begin in queries and outputs.
+    fn place(&self, token: usize, head: usize) -> usize {
+        (token * self.query_heads + head) * self.head_dim
+    }
+}
+
+/// Consecutive tokens of one sequence, as a part of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    /// Which of several caches holds the sequence.
+    pub slot: usize,
+    /// Position of the first of the tokens within the sequence.
+    pub first_position: usize,
+    /// How many tokens there are.
+    pub tokens: usize,
 }
 
 /// Working memory of [`attend`], to be used for one layer after the other.
@@ -87,37 +103,45 @@ impl AttentionScratch {
     }
 }
 
-/// Each query of `q`, `[tokens, query_heads, head_dim]`, attends to the positions of `cache` up to its own, the first
-/// token's being `first_position`; the keys and values of these tokens must have been stored. The result goes to `out`,
-/// which has the shape of `q`.
+/// Each query of `q`, `[tokens, query_heads, head_dim]`, attends to the positions of its sequence's cache up to its own. The
+/// tokens are those of all stretches, one stretch after the other, whose keys and values must have been stored in
+/// `caches[stretch.slot]`. The result goes to `out`, which has the shape of `q`. All of it is one parallel region.
 ///
 /// # Panics
 /// When sizes do not fit together, or the scratch is too small.
 pub fn attend(
     pool: &Pool,
     shape: &Attention<'_>,
-    cache: &KvCache,
+    caches: &[KvCache],
+    stretches: &[Stretch],
     q: &[f32],
-    first_position: usize,
     out: &mut [f32],
     scratch: &mut AttentionScratch,
 ) {
-    let token = shape.query_heads * shape.head_dim;
-    assert!(token > 0 && q.len().is_multiple_of(token), "queries must be whole tokens");
+    let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
+    assert_eq!(q.len(), tokens * shape.query_heads * shape.head_dim, "there must be queries for all tokens");
     assert_eq!(q.len(), out.len(), "the output has the shape of the queries");
     assert_eq!(shape.kv_head_of.len(), shape.query_heads, "each query head needs a head of the cache");
-    assert!(shape.kv_head_of.iter().all(|head| *head < cache.kv_heads()), "the cache has {} heads", cache.kv_heads());
-    assert_eq!(shape.head_dim, cache.head_dim(), "queries and keys must have the same size");
-    let tokens = q.len() / token;
-    assert!(first_position + tokens <= cache.capacity(), "{tokens} tokens at {first_position} are beyond the cache");
-    let fits = shape.query_heads <= scratch.query_heads && cache.stride() <= scratch.stride;
-    assert!(fits && pool.threads() <= scratch.workers.len(), "the attention scratch is too small");
+    for stretch in stretches {
+        let cache = &caches[stretch.slot];
+        let heads = cache.kv_heads();
+        assert!(shape.kv_head_of.iter().all(|head| *head < heads), "the cache has {heads} heads");
+        assert_eq!(shape.head_dim, cache.head_dim(), "queries and keys must have the same size");
+        let end = stretch.first_position + stretch.tokens;
+        assert!(end <= cache.capacity(), "position {end} is beyond the cache");
+        assert!(cache.stride() <= scratch.stride, "the attention scratch is too small");
+    }
+    let fits = shape.query_heads <= scratch.query_heads && pool.threads() <= scratch.workers.len();
+    assert!(fits, "the attention scratch is too small");
     scratch.sort_heads(shape);
 
-    let call = Call { shape, cache, q, first_position, tokens };
-    let spans = shape.visible(first_position).start / SPAN..first_position / SPAN + 1;
-    if tokens == 1 && pool.threads() > 1 && spans.len() > 1 {
-        call.one_token_by_spans(pool, spans, out, scratch);
+    let call = Call { shape, caches, stretches, q };
+    if let [stretch] = stretches
+        && stretch.tokens == 1
+        && pool.threads() > 1
+        && call.spans(stretch).len() > 1
+    {
+        call.one_token_by_spans(pool, stretch, out, scratch);
     } else {
         call.by_tokens(pool, out, scratch);
     }
@@ -127,10 +151,9 @@ pub fn attend(
 #[derive(Clone, Copy)]
 struct Call<'a> {
     shape: &'a Attention<'a>,
-    cache: &'a KvCache,
+    caches: &'a [KvCache],
+    stretches: &'a [Stretch],
     q: &'a [f32],
-    first_position: usize,
-    tokens: usize,
 }
 
 impl Call<'_> {
@@ -139,7 +162,7 @@ impl Call<'_> {
         let (heads, runs) = (&scratch.heads, &scratch.runs);
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(1);
         let tokens_each = (ROWS / longest).max(1);
-        let portions = self.tokens.div_ceil(tokens_each);
+        let portions: usize = self.stretches.iter().map(|stretch| stretch.tokens.div_ceil(tokens_each)).sum();
         let workers = Pieces::new(&mut scratch.workers, 1);
         let out = SharedValues::new(out);
         let next = AtomicUsize::new(0);
@@ -149,23 +172,45 @@ impl Call<'_> {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 // The last tokens see the most keys, so they come first, lest one thread is left with them in the end.
                 let Some(portion) = (portions * runs.len()).checked_sub(index + 1) else { break };
-                let first = portion / runs.len() * tokens_each;
-                let tokens = first..self.tokens.min(first + tokens_each);
+                let Some(queries) = self.queries(portion / runs.len(), tokens_each) else { break };
                 let heads = &heads[runs[portion % runs.len()].clone()];
-                dispatch(Portion { call: self, tokens, heads, spans: None, rows });
-                rows.write(
-                    |row| self.place(first + row / heads.len(), heads[row % heads.len()]),
-                    self.shape.head_dim,
-                    out,
-                );
+                dispatch(Portion { shape: self.shape, q: self.q, queries, heads, spans: None, rows });
+                let place = |row: usize| self.shape.place(queries.token + row / heads.len(), heads[row % heads.len()]);
+                rows.write(place, self.shape.head_dim, out);
             }
         });
     }
 
-    /// Shares the work for one token out by heads and spans.
-    fn one_token_by_spans(&self, pool: &Pool, spans: Range<usize>, out: &mut [f32], scratch: &mut AttentionScratch) {
+    /// The `index`-th of the portions of up to `tokens_each` tokens that the stretches are cut into.
+    fn queries(&self, index: usize, tokens_each: usize) -> Option<Queries<'_>> {
+        let (mut index, mut token) = (index, 0);
+        for stretch in self.stretches {
+            let portions = stretch.tokens.div_ceil(tokens_each);
+            if index < portions {
+                let first = index * tokens_each;
+                return Some(Queries {
+                    cache: &self.caches[stretch.slot],
+                    token: token + first,
+                    first_position: stretch.first_position + first,
+                    count: tokens_each.min(stretch.tokens - first),
+                });
+            }
+            (index, token) = (index - portions, token + stretch.tokens);
+        }
+        None
+    }
+
+    /// The spans that the first token of a stretch sees.
+    fn spans(&self, stretch: &Stretch) -> Range<usize> {
+        self.shape.visible(stretch.first_position).start / SPAN..stretch.first_position / SPAN + 1
+    }
+
+    /// Shares the work for a single token out by heads and spans.
+    fn one_token_by_spans(&self, pool: &Pool, stretch: &Stretch, out: &mut [f32], scratch: &mut AttentionScratch) {
         let (heads, runs) = (&scratch.heads, &scratch.runs);
-        let size = self.cache.stride() + 2;
+        let cache = &self.caches[stretch.slot];
+        let queries = Queries { cache, token: 0, first_position: stretch.first_position, count: 1 };
+        let (spans, size) = (self.spans(stretch), cache.stride() + 2);
         let place = |span: usize, head: usize| ((span - spans.start) * self.shape.query_heads + head) * size;
         let workers = Pieces::new(&mut scratch.workers, 1);
         let partial = SharedValues::new(&mut scratch.partial);
@@ -179,29 +224,36 @@ impl Call<'_> {
                 }
                 let span = spans.start + portion / runs.len();
                 let heads = &heads[runs[portion % runs.len()].clone()];
-                dispatch(Portion { call: self, tokens: 0..1, heads, spans: Some(span..span + 1), rows });
+                let spans = Some(span..span + 1);
+                dispatch(Portion { shape: self.shape, q: self.q, queries, heads, spans, rows });
                 rows.write_partial(|row| place(span, heads[row]), partial);
             }
         });
         let rows = &mut scratch.workers[0];
         for head in 0..self.shape.query_heads {
             let spans = spans.clone().map(|span| &scratch.partial[place(span, head)..][..size]);
-            dispatch(block::Merge { rows, stride: self.cache.stride(), spans });
-            rows.write(|_| self.place(0, head), self.shape.head_dim, SharedValues::new(out));
+            dispatch(block::Merge { rows, stride: cache.stride(), spans });
+            rows.write(|_| self.shape.place(0, head), self.shape.head_dim, SharedValues::new(out));
         }
-    }
-
-    /// Where the output of one head of one token begins.
-    fn place(&self, token: usize, head: usize) -> usize {
-        (token * self.shape.query_heads + head) * self.shape.head_dim
     }
 }
 
-/// Some consecutive tokens and some heads that share a head of the cache: together, rows of queries. The result stays in
-/// `rows`.
+/// Some consecutive tokens of one sequence.
+#[derive(Clone, Copy)]
+struct Queries<'a> {
+    cache: &'a KvCache,
+    /// The first one's place among all tokens of the call.
+    token: usize,
+    /// Its position.
+    first_position: usize,
+    count: usize,
+}
+
+/// Some tokens and some heads that share a head of the cache: together, rows of queries. The result stays in `rows`.
 struct Portion<'a> {
-    call: &'a Call<'a>,
-    tokens: Range<usize>,
+    shape: &'a Attention<'a>,
+    q: &'a [f32],
+    queries: Queries<'a>,
     heads: &'a [usize],
     /// The spans to attend to, all that the tokens see if `None`.
     spans: Option<Range<usize>>,
@@ -213,13 +265,12 @@ impl Task for Portion<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Portion { call, tokens, heads, spans, rows } = self;
-        let (shape, cache) = (call.shape, call.cache);
-        let positions = call.first_position + tokens.start..call.first_position + tokens.end;
-        rows.begin(positions.len() * heads.len(), cache.stride());
-        let queries = tokens.flat_map(|token| heads.iter().map(move |head| (token, *head)));
+        let Portion { shape, q, queries: Queries { cache, token, first_position, count }, heads, spans, rows } = self;
+        let positions = first_position..first_position + count;
+        rows.begin(count * heads.len(), cache.stride());
+        let queries = (token..token + count).flat_map(|token| heads.iter().map(move |head| (token, *head)));
         for (row, (token, head)) in queries.enumerate() {
-            rows.set_query(row, &call.q[call.place(token, head)..][..shape.head_dim], shape.scale);
+            rows.set_query(row, &q[shape.place(token, head)..][..shape.head_dim], shape.scale);
         }
         let visible = shape.visible(positions.start).start..positions.end;
         for span in spans.unwrap_or(visible.start / SPAN..(visible.end - 1) / SPAN + 1) {

@@ -14,11 +14,12 @@ fn sees_only_the_window() {
     cache.store(0, &[0.0; 8], &[8.0, 1.0, 4.0, 1.0, 2.0, 1.0, 100.0, 1.0]);
     let mut scratch = AttentionScratch::new(1, 1, 2, 4);
     let mut shape = Attention { query_heads: 1, head_dim: 2, scale: 1.0, window: None, kv_head_of: &[0] };
+    let (caches, tokens) = ([cache], [Stretch { slot: 0, first_position: 1, tokens: 2 }]);
     let mut out = [0.0; 4];
-    attend(&pool, &shape, &cache, &[1.0; 4], 1, &mut out, &mut scratch);
+    attend(&pool, &shape, &caches, &tokens, &[1.0; 4], &mut out, &mut scratch);
     assert_eq!(out, [6.0, 1.0, 14.0 / 3.0, 1.0]);
     shape.window = Some(2);
-    attend(&pool, &shape, &cache, &[1.0; 4], 1, &mut out, &mut scratch);
+    attend(&pool, &shape, &caches, &tokens, &[1.0; 4], &mut out, &mut scratch);
     assert_eq!(out, [6.0, 1.0, 3.0, 1.0]);
 }
 
@@ -28,7 +29,8 @@ struct Case {
     head_dim: usize,
     window: Option<usize>,
     positions: usize,
-    cache: KvCache,
+    /// One cache.
+    caches: Vec<KvCache>,
     keys: Vec<f32>,
     values: Vec<f32>,
     queries: Vec<f32>,
@@ -37,7 +39,7 @@ struct Case {
 impl std::fmt::Debug for Case {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Case { kv_head_of, head_dim, window, positions, .. } = self;
-        let kind = self.cache.kind();
+        let kind = self.caches[0].kind();
         write!(formatter, "{kind:?}, heads {kv_head_of:?} of {head_dim}, window {window:?}, {positions} positions")
     }
 }
@@ -59,10 +61,15 @@ impl Case {
                 number.copy_from_slice(&cache.stored(part, i % kv_heads, i / kv_heads)[..head_dim]);
             }
         }
-        Case { kv_head_of, head_dim, window, positions, cache, keys, values, queries }
+        Case { kv_head_of, head_dim, window, positions, caches: vec![cache], keys, values, queries }
     }
 
     fn attend(&self, threads: usize, positions: Range<usize>) -> Vec<f32> {
+        self.attend_all(threads, &[positions])
+    }
+
+    /// The outputs of several stretches, all of which see the same sequence.
+    fn attend_all(&self, threads: usize, positions: &[Range<usize>]) -> Vec<f32> {
         let heads = self.kv_head_of.len();
         let token = heads * self.head_dim;
         let shape = Attention {
@@ -74,9 +81,12 @@ impl Case {
         };
         let mut scratch = AttentionScratch::new(threads, heads, self.head_dim, self.positions);
         let pool = Pool::new(threads).unwrap();
-        let q = &self.queries[positions.start * token..positions.end * token];
+        let queries = positions.iter().flat_map(|range| &self.queries[range.start * token..range.end * token]);
+        let q: Vec<f32> = queries.copied().collect();
+        let stretch = |range: &Range<usize>| Stretch { slot: 0, first_position: range.start, tokens: range.len() };
+        let stretches: Vec<_> = positions.iter().map(stretch).collect();
         let mut out = vec![f32::NAN; q.len()];
-        attend(&pool, &shape, &self.cache, q, positions.start, &mut out, &mut scratch);
+        attend(&pool, &shape, &self.caches, &stretches, &q, &mut out, &mut scratch);
         out
     }
 
@@ -140,6 +150,10 @@ proptest! {
             let expected = &whole[position * heads * dim..end * heads * dim];
             prop_assert!(part.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
+        let several = places.map(|place| place.index(case.positions)).map(|first| first..case.positions.min(first + 9));
+        let together = case.attend_all(threads, &several);
+        let expected = several.iter().flat_map(|range| &whole[range.start * heads * dim..range.end * heads * dim]);
+        prop_assert!(together.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits()));
     }
 }
 
@@ -153,10 +167,10 @@ fn plain_code_computes_the_same_bits() {
 fn check_plain_code(kind: KvType) {
     let case = Case::new(kind, vec![0, 0, 1, 1], 24, None, 600);
     let shape = Attention { query_heads: 4, head_dim: 24, scale: 0.3, window: None, kv_head_of: &case.kv_head_of };
-    let call = Call { shape: &shape, cache: &case.cache, q: &case.queries, first_position: 0, tokens: 600 };
+    let queries = Queries { cache: &case.caches[0], token: 590, first_position: 590, count: 4 };
     let expected = case.attend(1, 590..594);
     let mut rows = Rows::new(ROWS, 24);
-    let portion = Portion { call: &call, tokens: 590..594, heads: &[2, 3], spans: None, rows: &mut rows };
+    let portion = Portion { shape: &shape, q: &case.queries, queries, heads: &[2, 3], spans: None, rows: &mut rows };
     crate::simd::run_portable(portion);
     let mut found = vec![0.0; 8 * 24];
     rows.write(|row| row * 24, 24, SharedValues::new(&mut found));

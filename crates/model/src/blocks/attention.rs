@@ -159,17 +159,14 @@ impl AttentionBlock {
             kv_head_of: &self.kv_head_of,
         };
         let attended = &mut scratch.attended[..queries.len()];
-        let (query_width, kv_width) = (self.heads.len() * head_dim, self.kv_heads.len() * head_dim);
+        let kv_width = self.kv_heads.len() * head_dim;
         let mut first = 0;
         for stretch in step.stretches {
-            let rows = first..first + stretch.tokens;
-            let of = |width: usize| rows.start * width..rows.end * width;
-            let (cache, position) = (&mut self.caches[stretch.slot], stretch.first_position);
-            cache.store(position, &keys[of(kv_width)], &values[of(kv_width)]);
-            let (queries, attended) = (&queries[of(query_width)], &mut attended[of(query_width)]);
-            attend(pool, &shape, cache, queries, position, attended, &mut scratch.attention);
-            first = rows.end;
+            let rows = first * kv_width..(first + stretch.tokens) * kv_width;
+            self.caches[stretch.slot].store(stretch.first_position, &keys[rows.clone()], &values[rows]);
+            first += stretch.tokens;
         }
+        attend(pool, &shape, &self.caches, step.stretches, queries, attended, &mut scratch.attention);
         place_columns(attended, self.elements.own(), &mut scratch.heads, self.elements.total());
     }
 }

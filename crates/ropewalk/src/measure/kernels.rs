@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kernels::{
     Activations, Attention, AttentionScratch, DType, Gate, KvCache, KvType, Matrix, Pool, Product, RopeAngles,
-    RopeLayout, attend, gate_in_place, multiply, rms_norm,
+    RopeLayout, Stretch, attend, gate_in_place, multiply, rms_norm,
 };
 
 use super::work::Work;
@@ -135,7 +135,8 @@ pub(crate) fn attention(
         call: Box::new(move |call| {
             let shape =
                 Attention { query_heads: query, head_dim: dim, scale: 0.1, window: None, kv_head_of: &kv_head_of };
-            attend(pool, &shape, &caches[call % caches.len()], &queries, first, &mut out, &mut scratch);
+            let stretch = Stretch { slot: call % caches.len(), first_position: first, tokens };
+            attend(pool, &shape, &caches, &[stretch], &queries, &mut out, &mut scratch);
         }),
     }
 }
