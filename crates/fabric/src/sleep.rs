@@ -43,7 +43,8 @@ impl Fabric {
         if self.health.is_troubled() {
             self.health.check()?;
         }
-        match wait.advise(&self.patience, self.patience.deadline) {
+        let shares_core = || self.open_peers().any(|(_, peer)| peer.link.shares_core());
+        match wait.advise(&self.patience, self.patience.deadline, shares_core) {
             Advice::Poll => Ok(()),
             Advice::Sleep(at_most) => {
                 self.health.set_waiting_for(self.open_peers().next().map(|(rank, _)| rank));
@@ -74,7 +75,8 @@ impl Fabric {
         let mut wait = Wait::new();
         while !self.peer(from)?.link.is_readable().map_err(lost)? {
             self.health.check()?;
-            match wait.advise(&self.patience, timeout) {
+            let shares_core = || self.peers[from].as_ref().is_some_and(|peer| peer.link.shares_core());
+            match wait.advise(&self.patience, timeout, shares_core) {
                 Advice::Poll => {}
                 Advice::Sleep(at_most) => {
                     let peer = self.peer(from)?;

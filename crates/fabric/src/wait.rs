@@ -56,7 +56,10 @@ impl Patience {
     /// its core may keep the very rank from running that it waits for: it offers the core to others after each poll,
     /// which is cheaper than to sleep and be woken up, before it sleeps. Others would not do well to yield, as a rank
     /// that yields to some unrelated program gets its core back late, but a rank that is woken up gets it at once.
-    fn stage(&self, elapsed: Duration) -> Stage {
+    ///
+    /// Where another program keeps a core busy, the system often puts two ranks on one of the others. So a rank that waits
+    /// for one last seen on its own core (`shares_core`) sleeps at once: that one gets nothing done otherwise.
+    fn stage(&self, elapsed: Duration, shares_core: bool) -> Stage {
         if self.crowded {
             return match elapsed {
                 _ if elapsed < CROWDED_SPIN.min(self.spin) => Stage::Spin,
@@ -64,7 +67,8 @@ impl Patience {
                 _ => Stage::Sleep,
             };
         }
-        if elapsed < self.spin / (1 << self.long_waits) { Stage::Spin } else { Stage::Sleep }
+        let spins = !shares_core && elapsed < self.spin / (1 << self.long_waits);
+        if spins { Stage::Spin } else { Stage::Sleep }
     }
 }
 
@@ -102,21 +106,27 @@ impl Wait {
         Self::default()
     }
 
-    /// Called each time that nothing has moved. The wait must not go on for longer than `deadline`.
+    /// Called each time that nothing has moved. The wait must not go on for longer than `deadline`. `shares_core` tells
+    /// whether who is waited for was last seen on this rank's core.
     #[inline]
-    pub(crate) fn advise(&mut self, patience: &Patience, deadline: Duration) -> Advice {
+    pub(crate) fn advise(
+        &mut self,
+        patience: &Patience,
+        deadline: Duration,
+        shares_core: impl FnOnce() -> bool,
+    ) -> Advice {
         self.polls = self.polls.wrapping_add(1);
         if self.stage == Stage::Spin && !self.polls.is_multiple_of(POLLS_PER_LOOK) && !patience.crowded {
             std::hint::spin_loop();
             return Advice::Poll;
         }
-        self.look(patience, deadline)
+        self.look(patience, deadline, shares_core())
     }
 
     #[cold]
-    fn look(&mut self, patience: &Patience, deadline: Duration) -> Advice {
+    fn look(&mut self, patience: &Patience, deadline: Duration, shares_core: bool) -> Advice {
         let elapsed = self.started.get_or_insert_with(Instant::now).elapsed();
-        self.stage = patience.stage(elapsed);
+        self.stage = patience.stage(elapsed, shares_core);
         match (self.stage, deadline.checked_sub(elapsed)) {
             (_, None | Some(Duration::ZERO)) => Advice::GiveUp(elapsed),
             (Stage::Spin, _) => Advice::Poll,
@@ -144,5 +154,24 @@ impl Wait {
         patience.waited += elapsed;
         let long = elapsed > patience.spin;
         patience.long_waits = if long { (patience.long_waits + 1).min(LONG_WAITS_MAX) } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often a wait polls before it sleeps.
+    fn polls_before_sleep(shares_core: bool) -> usize {
+        let mut patience = Patience::new(false);
+        patience.set_spin(Duration::from_secs(3600));
+        let mut wait = Wait::new();
+        (0..1000).take_while(|_| matches!(wait.advise(&patience, Duration::MAX, || shares_core), Advice::Poll)).count()
+    }
+
+    #[test]
+    fn nobody_spins_on_the_core_of_whom_it_waits_for() {
+        assert_eq!(polls_before_sleep(true), POLLS_PER_LOOK as usize - 1);
+        assert_eq!(polls_before_sleep(false), 1000);
     }
 }

@@ -109,6 +109,12 @@ pub trait Link: Send {
     /// who sleeps on several links has to look at it every now and then.
     fn watch<'a>(&'a self, interest: Interest, sockets: &mut Watched<'a>);
 
+    /// Whether the other side was last seen on the core that this side runs on, so that it gets nothing done while this
+    /// side polls. Links to other machines, and those that cannot tell, say no.
+    fn shares_core(&self) -> bool {
+        false
+    }
+
     /// What the link is made of.
     fn transport(&self) -> Transport;
 

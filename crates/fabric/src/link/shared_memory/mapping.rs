@@ -31,6 +31,16 @@ struct Apart<T>(T);
 pub(super) struct Bed {
     waiting: AtomicU32,
     bell: AtomicU32,
+    /// The core that it was on when it last looked, counted from 1; 0 when that is not known.
+    core: AtomicU32,
+}
+
+impl Bed {
+    /// Whether both sides were last seen on the same core.
+    pub(super) fn is_on_core_of(&self, other: &Self) -> bool {
+        let core = self.core.load(Ordering::Relaxed);
+        core != 0 && core == other.core.load(Ordering::Relaxed)
+    }
 }
 
 /// The first page. Zeros are its valid first state.
@@ -246,6 +256,19 @@ impl Sleeper for Bed {
 
     #[cfg(not(target_os = "linux"))]
     fn wake(&self) {}
+
+    #[cfg(target_os = "linux")]
+    fn note_core(&self) {
+        let core = u32::try_from(rustix::thread::sched_getcpu() + 1).unwrap_or(0);
+        // The other side reads this line after each move, and should not have to fetch it anew for nothing.
+        if self.core.load(Ordering::Relaxed) != core {
+            self.core.store(core, Ordering::Relaxed);
+        }
+    }
+
+    /// Without a word from the system, no core is ever known to be shared.
+    #[cfg(not(target_os = "linux"))]
+    fn note_core(&self) {}
 
     fn barrier() {
         fence(Ordering::SeqCst);

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub(crate) use self::file::{SharedFile, ring_bytes};
 use self::mapping::{Bed, Direction, Mapping};
-use self::ring::{Boards, Side};
+use self::ring::{Boards, Side, Sleeper};
 use super::{Interest, Link, Transport, Watched};
 use crate::error::Cause;
 
@@ -69,6 +69,12 @@ impl Link for SharedMemoryLink {
     }
 
     fn watch<'a>(&'a self, _interest: Interest, _sockets: &mut Watched<'a>) {}
+
+    fn shares_core(&self) -> bool {
+        let (own, other) = (self.mapping.bed(self.number), self.mapping.bed(1 - self.number));
+        own.note_core();
+        own.is_on_core_of(other)
+    }
 
     fn transport(&self) -> Transport {
         Transport::SharedMemory

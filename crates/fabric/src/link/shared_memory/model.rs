@@ -150,6 +150,9 @@ impl Sleeper for Futex {
         self.woken.notify_one();
     }
 
+    /// All threads of a model run at once.
+    fn note_core(&self) {}
+
     fn barrier() {
         fence(Ordering::SeqCst);
     }

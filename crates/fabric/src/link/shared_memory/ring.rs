@@ -83,6 +83,9 @@ pub(super) trait Sleeper {
     /// Wakes who sleeps.
     fn wake(&self);
 
+    /// Remembers, for the other side to see, which core this side runs on.
+    fn note_core(&self);
+
     /// Puts all that came before in order with all that comes after, for both sides.
     fn barrier();
 }
@@ -272,7 +275,7 @@ impl Side {
     ) -> Result<usize, Cause> {
         let count = self.writer.write(boards.out, parts)?;
         if count > 0 {
-            ring(boards.other, FOR_DATA);
+            ring(boards, FOR_DATA);
         }
         Ok(count)
     }
@@ -284,7 +287,7 @@ impl Side {
     ) -> Result<usize, Cause> {
         let count = self.reader.read(boards.into, parts)?;
         if self.reader.release(boards.into) {
-            ring(boards.other, FOR_ROOM);
+            ring(boards, FOR_ROOM);
         }
         Ok(count)
     }
@@ -303,6 +306,7 @@ impl Side {
         S::barrier();
         if !self.is_ready(boards, interest)? {
             boards.own.sleep(seen, at_most)?;
+            boards.own.note_core();
         }
         boards.own.waiting().store(0, Ordering::Relaxed);
         self.is_ready(boards, interest)
@@ -315,7 +319,8 @@ impl Side {
 }
 
 /// Wakes the other side up if it waits for what has just been done.
-fn ring<S: Sleeper>(sleeper: &S, what: u32) {
+fn ring<B: Board, S: Sleeper>(boards: &Boards<'_, B, S>, what: u32) {
+    let sleeper = boards.other;
     // The move must be visible before the look at `waiting`: see `Side::rest`.
     S::barrier();
     if sleeper.waiting().load(Ordering::Relaxed) & what != 0 {
@@ -323,6 +328,8 @@ fn ring<S: Sleeper>(sleeper: &S, what: u32) {
         let rung = sleeper.bell().load(Ordering::Relaxed).wrapping_add(1);
         // Only this side ever rings this bell.
         sleeper.bell().store(rung, Ordering::Release);
+        // Who slept because both seemed to share a core is to know if they do not any more.
+        boards.own.note_core();
         sleeper.wake();
     }
 }

@@ -123,3 +123,28 @@ fn what_cannot_be_is_an_error() {
     let error = a.rest(Interest { receive: false, send: true }, Duration::ZERO).unwrap_err();
     assert!(matches!(error, Cause::Corrupt(_)), "{error}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_shared_core_is_noticed() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+    // On a thread of its own, which may not change cores.
+    let pinned = std::thread::spawn(|| {
+        let core = (0..CpuSet::MAX_CPU).find(|&core| sched_getaffinity(None).unwrap().is_set(core)).unwrap();
+        let mut only = CpuSet::new();
+        only.set(core);
+        sched_setaffinity(None, &only).unwrap();
+        assert_eq!(sched_getcpu(), core);
+        let (a, b) = pair();
+        assert!(!a.shares_core(), "nothing is known of the other side");
+        assert!(b.shares_core());
+        assert!(a.shares_core());
+        // A side that has slept says where it woke up.
+        let (a, mut c) = pair();
+        assert!(!a.shares_core());
+        assert!(!c.rest(Interest { receive: true, send: false }, Duration::from_micros(1)).unwrap());
+        assert!(a.shares_core());
+    });
+    pinned.join().unwrap();
+}
