@@ -60,6 +60,11 @@ impl DType {
         with_format!(self, F => F::BYTES)
     }
 
+    /// Whether values are stored as floats, each by itself.
+    pub(crate) fn is_float(self) -> bool {
+        with_format!(self, float _F => true, quantized _F => false)
+    }
+
     /// The name that GGUF tools print, such as `Q4_K`.
     pub fn name(self) -> &'static str {
         match self {

@@ -63,8 +63,9 @@ impl Task for Open<'_> {
     }
 }
 
+/// The function of a gate, lane by lane.
 #[inline(always)]
-fn activation<S: Simd>(simd: S, kind: Gate, x: S::Floats) -> S::Floats {
+pub(crate) fn activation<S: Simd>(simd: S, kind: Gate, x: S::Floats) -> S::Floats {
     let argument = match kind {
         Gate::Silu => x,
         // (1 + tanh(z)) / 2 is the logistic function of 2 z, where z = sqrt(2 / pi) (x + 0.044715 x³).

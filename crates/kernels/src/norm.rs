@@ -7,20 +7,8 @@ use crate::simd::{LANES, Simd, Task, dispatch};
 /// Values that a thread takes at a time: fewer are not worth waking it.
 const PORTION: usize = 1 << 14;
 
-/// Normalizes each row of `columns` values: `out = x / sqrt(mean(x²) + epsilon) * weight`.
-///
-/// # Panics
-/// When `x` is no whole number of rows, `weight` is not as long as a row, or `out` not as long as `x`.
-pub fn rms_norm(pool: &Pool, x: &[f32], columns: usize, weight: &[f32], epsilon: f32, out: &mut [f32]) {
-    assert_eq!(x.len(), out.len(), "input and output must have the same size");
-    let piece = piece_length(x.len(), columns, weight);
-    pool.for_each_piece(out, piece, |index, out| {
-        out.copy_from_slice(&x[index * piece..][..out.len()]);
-        dispatch(Normalize { x: out, weight, epsilon });
-    });
-}
-
-/// As [`rms_norm`], in place. With `columns` the size of a head, it normalizes queries and keys head by head.
+/// Normalizes each row of `columns` values: `x = x / sqrt(mean(x²) + epsilon) * weight`. With `columns` the size of a head,
+/// it normalizes queries and keys head by head.
 ///
 /// # Panics
 /// When `x` is no whole number of rows, or `weight` is not as long as a row.
@@ -50,22 +38,29 @@ impl Task for Normalize<'_> {
     fn run<S: Simd>(self, simd: S) {
         let (weights, weights_rest) = self.weight.as_chunks::<LANES>();
         for row in self.x.chunks_exact_mut(self.weight.len()) {
-            let columns = row.len() as f32;
+            let factor = factor_of_row(simd, row, self.epsilon);
             let (vectors, rest) = row.as_chunks_mut::<LANES>();
-            let mut squares = simd.splat(0.0);
-            for vector in &*vectors {
-                let x = simd.load(vector);
-                squares = simd.fused(x, x, squares);
-            }
             let last = load_part(simd, rest);
-            squares = simd.fused(last, last, squares);
-            let factor = simd.splat(1.0 / (simd.sum(squares) / columns + self.epsilon).sqrt());
             for (vector, weight) in vectors.iter_mut().zip(weights) {
                 simd.store(simd.mul(simd.mul(simd.load(vector), factor), simd.load(weight)), vector);
             }
             store_part(simd, simd.mul(simd.mul(last, factor), load_part(simd, weights_rest)), rest);
         }
     }
+}
+
+/// What all values of a row are to be multiplied with, in all lanes.
+#[inline(always)]
+pub(crate) fn factor_of_row<S: Simd>(simd: S, row: &[f32], epsilon: f32) -> S::Floats {
+    let (vectors, rest) = row.as_chunks::<LANES>();
+    let mut squares = simd.splat(0.0);
+    for vector in vectors {
+        let x = simd.load(vector);
+        squares = simd.fused(x, x, squares);
+    }
+    let last = load_part(simd, rest);
+    squares = simd.fused(last, last, squares);
+    simd.splat(1.0 / (simd.sum(squares) / row.len() as f32 + epsilon).sqrt())
 }
 
 #[cfg(test)]
@@ -77,8 +72,8 @@ mod tests {
     #[test]
     fn rows_get_unit_mean_square() {
         let pool = Pool::new(1).unwrap();
-        let mut out = [0.0; 4];
-        rms_norm(&pool, &[3.0, -3.0, 1.0, 7.0], 2, &[1.0, 2.0], 0.0, &mut out);
+        let mut out = [3.0, -3.0, 1.0, 7.0];
+        rms_norm_in_place(&pool, &mut out, 2, &[1.0, 2.0], 0.0);
         assert_eq!(out, [1.0, -2.0, 0.2, 2.8]);
     }
 
@@ -100,8 +95,8 @@ mod tests {
             let number = |i: usize| ((i as f32 + seed as f32) * 12.9898).sin() * 3.0;
             let x: Vec<f32> = (0..rows * columns).map(number).collect();
             let weight: Vec<f32> = (0..columns).map(|i| number(i + 7)).collect();
-            let mut out = vec![0.0; x.len()];
-            rms_norm(&Pool::new(2).unwrap(), &x, columns, &weight, 1e-5, &mut out);
+            let mut out = x.clone();
+            rms_norm_in_place(&Pool::new(2).unwrap(), &mut out, columns, &weight, 1e-5);
             let mut portable = x.clone();
             run_portable(Normalize { x: &mut portable, weight: &weight, epsilon: 1e-5 });
             prop_assert_eq!(&out, &portable);

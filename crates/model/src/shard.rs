@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{Activations, KvType, Matrix, Pool, Product, RopeAngles, Stretch, multiply, packed_len, rms_norm};
+use kernels::{Activations, Forms, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len};
 
 use crate::arch::Blueprint;
 use crate::blocks::{AttentionBlock, FeedForwardBlock, Scratch, Step};
@@ -80,9 +80,8 @@ struct Head {
     norm: Vec<f32>,
     /// This rank's slice of the vocabulary.
     weights: Matrix,
-    /// The hidden state of the tokens whose logits are wanted, and the same after the norm.
+    /// The hidden state of the tokens whose logits are wanted.
     picked: Vec<f32>,
-    normed: Vec<f32>,
     activations: Activations,
 }
 
@@ -207,9 +206,8 @@ impl Shard {
         for (row, to) in rows.iter().zip(picked.chunks_exact_mut(self.width)) {
             to.copy_from_slice(&self.hidden[row * self.width..(row + 1) * self.width]);
         }
-        let normed = &mut head.normed[..picked.len()];
-        rms_norm(&self.pool, picked, self.width, &head.norm, self.epsilon, normed);
-        head.activations.load(&self.pool, normed, self.width);
+        let normed = Rows::Normed { x: picked, weight: &head.norm, epsilon: self.epsilon };
+        head.activations.load(&self.pool, &normed, Forms::for_weights(&[&head.weights]));
         multiply(&self.pool, &head.activations, &mut [Product { weights: &head.weights, bias: None, out, stride }]);
     }
 
@@ -235,7 +233,6 @@ impl Head {
             norm: file.vector_of("output_norm.weight", blueprint.hidden)?,
             weights: file.matrix(name, blueprint.vocabulary, blueprint.hidden)?.select_rows(parts.own()),
             picked: vec![0.0; LOGIT_ROWS * blueprint.hidden],
-            normed: vec![0.0; LOGIT_ROWS * blueprint.hidden],
             activations: Activations::new(LOGIT_ROWS, blueprint.hidden),
         })
     }

@@ -42,7 +42,7 @@ const PREFETCH_BYTES: usize = 1024;
 /// output depends on one row of weights and one token only, to the last bit.
 ///
 /// # Panics
-/// When a matrix does not have the columns of `input`, a bias does not have one value per row, or an `out` is too short.
+/// When a matrix does not have the columns of `input` or takes another form of it, a bias does not have one value per row, or an `out` is too short.
 pub fn multiply(pool: &Pool, input: &Activations, products: &mut [Product<'_>]) {
     for products in products.chunks_mut(AT_ONCE) {
         let mut targets = [const { None }; AT_ONCE];
@@ -62,6 +62,7 @@ pub fn multiply(pool: &Pool, input: &Activations, products: &mut [Product<'_>]) 
 fn check(input: &Activations, product: &Product<'_>) {
     let (rows, columns) = (product.weights.rows(), product.weights.columns());
     assert_eq!(columns, input.columns(), "the matrix must have as many columns as the input");
+    assert!(input.suits(product.weights), "the input must be loaded in the form that the matrix takes");
     assert!(product.bias.is_none_or(|bias| bias.len() == rows), "a bias has one value per row");
     if input.tokens() > 0 && rows > 0 {
         assert!(product.stride >= rows, "the outputs of one token must not overlap the next's");

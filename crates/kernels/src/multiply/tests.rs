@@ -10,7 +10,7 @@ use super::*;
 use crate::activations::BLOCKS;
 use crate::packing::{ReadAt, pack, packed_len};
 use crate::simd::{CODES, run_portable};
-use crate::{DType, KernelError};
+use crate::{DType, Forms, KernelError, Rows};
 
 #[test]
 fn small_product_with_bias_and_stride() {
@@ -18,7 +18,7 @@ fn small_product_with_bias_and_stride() {
     let weights = Matrix::new(DType::F32, 2, 3, Bytes::copy_from_slice(bytemuck::cast_slice(&weights))).unwrap();
     let pool = Pool::new(2).unwrap();
     let mut input = Activations::new(2, 3);
-    input.load(&pool, &[1.0, 1.0, 1.0, 2.0, 0.0, -1.0], 3);
+    input.load(&pool, &Rows::Plain { x: &[1.0, 1.0, 1.0, 2.0, 0.0, -1.0], columns: 3 }, Forms::ALL);
     let mut out = [9.0; 6];
     let product = Product { weights: &weights, bias: Some(&[0.0, 10.0]), out: &mut out, stride: 3 };
     multiply(&pool, &input, &mut [product]);
@@ -31,7 +31,7 @@ fn many_products_at_once() {
     let empty = weights.select_rows(0..0);
     let pool = Pool::new(2).unwrap();
     let mut input = Activations::new(1, 1);
-    input.load(&pool, &[3.0], 1);
+    input.load(&pool, &Rows::Plain { x: &[3.0], columns: 1 }, Forms::for_weights(&[&weights]));
     let mut out = [0.0; 20];
     let products = out.chunks_mut(1).enumerate();
     let mut products: Vec<_> = products
@@ -108,7 +108,7 @@ impl Case {
         let columns = self.weights.columns();
         let mut input = Activations::new(tokens.len(), columns);
         let x = &self.x[tokens.start * columns..tokens.end * columns];
-        input.load(&Pool::new(1).unwrap(), x, columns);
+        input.load(&Pool::new(1).unwrap(), &Rows::Plain { x, columns }, Forms::ALL);
         input
     }
 
@@ -152,7 +152,7 @@ impl Case {
         let mut weights = vec![0.0; columns];
         self.weights.row_into(row, &mut weights);
         let input = self.input(token..token + 1);
-        let is_float = with_format!(self.weights.dtype(), float _F => true, quantized _F => false);
+        let is_float = self.weights.dtype().is_float();
         let x = |column: usize| {
             let block = column / CODES;
             let group = &input.groups(0)[block / BLOCKS];

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use kernels::{KvCache, Matrix, Product, RopeLayout, add_assign, attend, multiply, rms_norm, rms_norm_in_place};
+use kernels::{Forms, KvCache, Matrix, Product, RopeLayout, Rows, add_assign, attend, multiply, rms_norm_in_place};
 
 use super::{SplitMatrix, Step, gather, place_columns, post_norm, select, select_bias};
 use crate::arch::{Attention, Blueprint, Layer};
@@ -116,7 +116,8 @@ impl AttentionBlock {
         let scratch = &mut *step.scratch;
         let heads = &mut scratch.heads[..tokens * self.elements.total()];
         gather(step.exchange, &self.elements, tokens, heads)?;
-        scratch.activations.load(step.pool, heads, self.elements.total());
+        let rows = Rows::Plain { x: heads, columns: self.elements.total() };
+        scratch.activations.load(step.pool, &rows, self.output.forms());
         let mut result = std::mem::take(&mut scratch.result);
         let added = &mut result[..hidden.len()];
         self.output.multiply(step.pool, &scratch.activations, added);
@@ -136,9 +137,9 @@ impl AttentionBlock {
         let (pool, tokens, epsilon) = (step.pool, step.tokens, step.epsilon);
         let head_dim = self.attention.head_dim;
         let scratch = &mut *step.scratch;
-        let normed = &mut scratch.normed[..hidden.len()];
-        rms_norm(pool, hidden, self.norm.len(), &self.norm, epsilon, normed);
-        scratch.activations.load(pool, normed, self.norm.len());
+        let normed = Rows::Normed { x: hidden, weight: &self.norm, epsilon };
+        let weights = [&self.query.weights, &self.key.weights, &self.value.weights];
+        scratch.activations.load(pool, &normed, Forms::for_weights(&weights));
         let queries = &mut scratch.queries[..tokens * self.heads.len() * head_dim];
         let keys = &mut scratch.keys[..tokens * self.kv_heads.len() * head_dim];
         let values = &mut scratch.values[..tokens * self.kv_heads.len() * head_dim];

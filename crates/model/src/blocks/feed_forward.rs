@@ -1,6 +1,6 @@
 //! The gated feed-forward network (Shazeer, 2020). Each rank computes a range of its width.
 
-use kernels::{Gate, Matrix, Product, add_assign, gate_in_place, multiply, rms_norm};
+use kernels::{Forms, Gate, Matrix, Product, Rows, add_assign, gate_in_place, multiply};
 
 use super::{SplitMatrix, Step, gather, place_columns, post_norm, select};
 use crate::arch::{Blueprint, Layer};
@@ -56,9 +56,8 @@ impl FeedForwardBlock {
     pub(crate) fn forward(&mut self, step: &mut Step<'_>, hidden: &mut [f32]) -> Result<(), ModelError> {
         let (pool, tokens) = (step.pool, step.tokens);
         let scratch = &mut *step.scratch;
-        let normed = &mut scratch.normed[..hidden.len()];
-        rms_norm(pool, hidden, self.norm.len(), &self.norm, step.epsilon, normed);
-        scratch.activations.load(pool, normed, self.norm.len());
+        let normed = Rows::Normed { x: hidden, weight: &self.norm, epsilon: step.epsilon };
+        scratch.activations.load(pool, &normed, Forms::for_weights(&[&self.gate, &self.up]));
         let (own, total) = (self.width.own(), self.width.total());
         let gate = &mut scratch.gate[..tokens * own.len()];
         let up = &mut scratch.up[..tokens * own.len()];
@@ -70,11 +69,16 @@ impl FeedForwardBlock {
                 Product { weights: &self.up, bias: None, out: up, stride: own.len() },
             ],
         );
-        gate_in_place(pool, gate, up, self.activation);
-        let wide = &mut scratch.wide[..tokens * total];
-        place_columns(gate, own, wide, total);
-        gather(step.exchange, &self.width, tokens, wide)?;
-        scratch.activations.load(pool, wide, total);
+        if self.width.all.len() < 2 {
+            let gated = Rows::Gated { gate, up, kind: self.activation, columns: total };
+            scratch.activations.load(pool, &gated, self.down.forms());
+        } else {
+            gate_in_place(pool, gate, up, self.activation);
+            let wide = &mut scratch.wide[..tokens * total];
+            place_columns(gate, own, wide, total);
+            gather(step.exchange, &self.width, tokens, wide)?;
+            scratch.activations.load(pool, &Rows::Plain { x: wide, columns: total }, self.down.forms());
+        }
         let mut result = std::mem::take(&mut scratch.result);
         let added = &mut result[..hidden.len()];
         self.down.multiply(pool, &scratch.activations, added);

@@ -7,7 +7,7 @@ mod scratch;
 
 use std::ops::Range;
 
-use kernels::{Activations, Matrix, Pool, Product, RopeAngles, multiply, rms_norm_in_place};
+use kernels::{Activations, Forms, Matrix, Pool, Product, RopeAngles, multiply, rms_norm_in_place};
 
 pub(crate) use self::attention::AttentionBlock;
 pub(crate) use self::feed_forward::FeedForwardBlock;
@@ -42,6 +42,11 @@ impl SplitMatrix {
         let weights = select(file, &format!("{name}.weight"), columns, parts.total(), parts.own())?;
         let bias = select_bias(file, &format!("{name}.bias"), parts.total(), parts.own())?;
         Ok(Self { weights, bias, parts })
+    }
+
+    /// The forms in which the product takes its input.
+    fn forms(&self) -> Forms {
+        Forms::for_weights(&[&self.weights])
     }
 
     /// Computes this rank's rows into their columns of `out` [tokens, rows].

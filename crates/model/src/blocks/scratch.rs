@@ -8,8 +8,6 @@ use crate::arch::Blueprint;
 
 /// The buffers. Each holds one row per token.
 pub(crate) struct Scratch {
-    /// The hidden state after a norm.
-    pub(super) normed: Vec<f32>,
     /// The input of a product in the form that products take.
     pub(super) activations: Activations,
     /// This rank's queries, and after attention its results.
@@ -41,7 +39,6 @@ impl Scratch {
         let widest = heads.max(wide).max(blueprint.hidden);
         let rows = |width: usize| vec![0.0; tokens * width];
         Self {
-            normed: rows(blueprint.hidden),
             activations: Activations::new(tokens, widest),
             queries: rows(heads),
             attended: rows(heads),

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kernels::{
-    Activations, Attention, AttentionScratch, DType, Gate, KvCache, KvType, Matrix, Pool, Product, RopeAngles,
-    RopeLayout, Stretch, attend, gate_in_place, multiply, rms_norm,
+    Activations, Attention, AttentionScratch, DType, Forms, Gate, KvCache, KvType, Matrix, Pool, Product, RopeAngles,
+    RopeLayout, Rows, Stretch, attend, multiply,
 };
 
 use super::work::Work;
@@ -79,7 +79,8 @@ pub(crate) fn product<'a>(
     let matrices = matrices.collect::<Result<Vec<_>, _>>()?;
     anyhow::ensure!(!matrices.is_empty(), "a matrix of {rows}x{columns} takes more than {} bytes", weights.len());
     let mut input = Activations::new(tokens, columns);
-    input.load(pool, &waves(tokens * columns), columns);
+    let forms = Forms::for_weights(&matrices.iter().collect::<Vec<_>>());
+    input.load(pool, &Rows::Plain { x: &waves(tokens * columns), columns }, forms);
     let mut out = vec![0.0; tokens * rows];
     Ok(Some(Kernel {
         name: format!("multiply {dtype}"),
@@ -145,9 +146,12 @@ pub(crate) fn attention(
 /// values. All of it lies in a cache.
 pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide: usize) -> Vec<Kernel<'a>> {
     let (x, weight) = (waves(tokens * hidden), waves(hidden));
-    let (up, mut gate) = (waves(tokens * wide), waves(tokens * wide));
-    let (mut normed, mut rotated, keys) = (x.clone(), x.clone(), x.clone());
+    let (up, gate) = (waves(tokens * wide), waves(tokens * wide));
+    let (mut rotated, keys) = (x.clone(), x.clone());
     let mut input = Activations::new(tokens, hidden);
+    let mut normed = Activations::new(tokens, hidden);
+    let mut gated = Activations::new(tokens, wide);
+    let codes = Forms::CODES;
     let loaded = x.clone();
     let frequencies = (0..HEAD / 2).map(|i| 1e4_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
     let mut angles = RopeAngles::new(frequencies, 1.0, tokens);
@@ -160,9 +164,27 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
         call,
     };
     vec![
-        kernel("norm", hidden, 1, Box::new(move |_| rms_norm(pool, &x, hidden, &weight, 1e-5, &mut normed))),
-        kernel("quantize activations", hidden, 1, Box::new(move |_| input.load(pool, &loaded, hidden))),
-        kernel("gate SiLU", wide, 2, Box::new(move |_| gate_in_place(pool, &mut gate, &up, Gate::Silu))),
+        kernel(
+            "quantize activations",
+            hidden,
+            1,
+            Box::new(move |_| input.load(pool, &Rows::Plain { x: &loaded, columns: hidden }, codes)),
+        ),
+        kernel(
+            "norm and quantize",
+            hidden,
+            1,
+            Box::new(move |_| normed.load(pool, &Rows::Normed { x: &x, weight: &weight, epsilon: 1e-5 }, codes)),
+        ),
+        kernel(
+            "gate SiLU and quantize",
+            wide,
+            2,
+            Box::new(move |_| {
+                let rows = Rows::Gated { gate: &gate, up: &up, kind: Gate::Silu, columns: wide };
+                gated.load(pool, &rows, codes);
+            }),
+        ),
         kernel(
             "rotary embedding",
             hidden,

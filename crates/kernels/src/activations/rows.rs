@@ -1,0 +1,129 @@
+//! What rows of inputs are made from, on their way into a product.
+
+use crate::Gate;
+use crate::elementwise::activation;
+use crate::norm::factor_of_row;
+use crate::simd::{CODES, LANES, Simd};
+
+/// Rows of values, with what is left to be done to them before a product takes them. So nothing has to be written to
+/// memory in between.
+#[derive(Debug, Clone, Copy)]
+pub enum Rows<'a> {
+    /// The values as they are, `[tokens, columns]`.
+    Plain {
+        /// The values.
+        x: &'a [f32],
+        /// Values in a row.
+        columns: usize,
+    },
+    /// Root-mean-square normalization of each row, as [`crate::rms_norm_in_place`] computes it.
+    Normed {
+        /// The values, `[tokens, weight.len()]`.
+        x: &'a [f32],
+        /// One for each column.
+        weight: &'a [f32],
+        /// Added to the mean square.
+        epsilon: f32,
+    },
+    /// `act(gate) * up`, as [`crate::gate_in_place`] computes it.
+    Gated {
+        /// What goes through the activation, `[tokens, columns]`.
+        gate: &'a [f32],
+        /// What that is multiplied with, `[tokens, columns]`.
+        up: &'a [f32],
+        /// The activation.
+        kind: Gate,
+        /// Values in a row.
+        columns: usize,
+    },
+}
+
+impl Rows<'_> {
+    /// Values in a row.
+    pub fn columns(&self) -> usize {
+        match *self {
+            Rows::Plain { columns, .. } | Rows::Gated { columns, .. } => columns,
+            Rows::Normed { weight, .. } => weight.len(),
+        }
+    }
+
+    /// The number of rows.
+    ///
+    /// # Panics
+    /// When the values are no whole number of rows, or there is another number of them for the gate.
+    pub(crate) fn count(&self) -> usize {
+        let columns = self.columns();
+        let (Rows::Plain { x, .. } | Rows::Normed { x, .. } | Rows::Gated { gate: x, .. }) = *self;
+        assert!(columns > 0 && x.len().is_multiple_of(columns), "{} values are no rows of {columns}", x.len());
+        if let Rows::Gated { gate, up, .. } = self {
+            assert_eq!(gate.len(), up.len(), "both must have the same size");
+        }
+        x.len() / columns
+    }
+}
+
+/// Takes the values of rows one block after the other.
+pub(super) trait Visitor<S: Simd> {
+    /// Takes 32 values, of which those beyond the end of the row are zero.
+    fn block(&mut self, row: usize, block: usize, values: [S::Floats; 4]);
+}
+
+/// Hands all blocks of `count` rows, from `first` on, to a visitor, which counts them from 0.
+#[inline(always)]
+pub(super) fn visit<S: Simd>(simd: S, rows: &Rows<'_>, first: usize, count: usize, visitor: &mut impl Visitor<S>) {
+    let columns = rows.columns();
+    let blocks = columns.div_ceil(CODES);
+    for row in 0..count {
+        let index = first + row;
+        match *rows {
+            Rows::Plain { x, .. } => {
+                let x = of_row(x, index, columns);
+                for block in 0..blocks {
+                    visitor.block(row, block, load_block(simd, x, block));
+                }
+            }
+            Rows::Normed { x, weight, epsilon } => {
+                let x = of_row(x, index, columns);
+                let factor = factor_of_row(simd, x, epsilon);
+                for block in 0..blocks {
+                    let (mut values, weights) = (load_block(simd, x, block), load_block(simd, weight, block));
+                    for i in 0..4 {
+                        values[i] = simd.mul(simd.mul(values[i], factor), weights[i]);
+                    }
+                    visitor.block(row, block, values);
+                }
+            }
+            Rows::Gated { gate, up, kind, .. } => {
+                let (gate, up) = (of_row(gate, index, columns), of_row(up, index, columns));
+                for block in 0..blocks {
+                    let (mut values, ups) = (load_block(simd, gate, block), load_block(simd, up, block));
+                    for i in 0..4 {
+                        values[i] = simd.mul(activation(simd, kind, values[i]), ups[i]);
+                    }
+                    visitor.block(row, block, values);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn of_row(values: &[f32], row: usize, columns: usize) -> &[f32] {
+    &values[row * columns..][..columns]
+}
+
+/// 32 values of a row, zeros behind its end.
+#[inline(always)]
+fn load_block<S: Simd>(simd: S, row: &[f32], block: usize) -> [S::Floats; 4] {
+    let rest = &row[block * CODES..];
+    let mut padded = [0.0; CODES];
+    let values = match rest.first_chunk::<CODES>() {
+        Some(values) => values,
+        None => {
+            padded[..rest.len()].copy_from_slice(rest);
+            &padded
+        }
+    };
+    let (quarters, _) = values.as_chunks::<LANES>();
+    [simd.load(&quarters[0]), simd.load(&quarters[1]), simd.load(&quarters[2]), simd.load(&quarters[3])]
+}
