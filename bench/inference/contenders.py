@@ -2,7 +2,7 @@
 
 import json
 
-from processes import run, watch
+from processes import Failed, drop_from_cache, run, together, watch
 
 PROMPT = 512
 # Tokens generated in a measurement of decode.
@@ -13,6 +13,8 @@ BATCH_PROMPT, BATCH_GENERATED = 32, 32
 # Room for a prompt and what follows it.
 CONTEXT = 1024
 ANSWER = 16
+# Measurements of each of two processes that run at once: the first or the last may be alone, the median is not.
+REPETITIONS = 3
 
 SHORT_TEXT = "Why do sailors twist strands into rope?"
 LONG_TEXT = " ".join(f"Strand {number} is laid beside strand {number + 1}, and both are twisted." for number in range(28))
@@ -43,9 +45,16 @@ class Ropewalk:
         return {f"decode of {sequences}": row["decode_tok_s"]["median"]}
 
     def bench(self, model, prompt, generated, depth, *more):
-        command = [self.program, "bench", model, "-p", str(prompt), "-n", str(generated), "-d", str(depth), "-r", "1",
-                   *self.layout, "--json", *more]
-        return json.loads(run(command))[0]
+        return json.loads(run(self.bench_command(model, prompt, generated, depth, 1, *more)))[0]
+
+    def bench_command(self, model, prompt, generated, depth, repetitions, *more):
+        return [self.program, "bench", model, "-p", str(prompt), "-n", str(generated), "-d", str(depth), "-r", str(repetitions),
+                *self.layout, "--json", *more]
+
+    def first_and_second_start(self, model):
+        """Milliseconds to the first token when the file has to come from the disk, and when the system has it in memory."""
+        drop_from_cache(model)
+        return {f"first token, {which} start": self.start(model, SHORT_TEXT)[0] * 1000 for which in ("first", "second")}
 
     def start(self, model, text):
         """Seconds to the first token of a process that starts with this prompt, and the memory that it takes."""
@@ -56,6 +65,28 @@ class Ropewalk:
         """Bytes per second that so many threads read from memory."""
         command = [self.program, "bench", "kernels", "--only", "limits", "-t", str(threads), "--json"]
         return json.loads(run(command))["limits"][0]["memory_gb_s"] * 1e9
+
+
+class TwoProcesses(Ropewalk):
+    """Two processes that have nothing to do with each other and run at the same time: what two cores do at all. Figures are
+    sums."""
+
+    def speed(self, model, depth):
+        figures = {f"decode at {depth}": self.sum("decode_tok_s", model, 0, GENERATED, depth)}
+        if depth == 0:
+            figures[f"prefill {PROMPT}"] = self.sum("prefill_tok_s", model, PROMPT, 0, 0)
+        return figures
+
+    def batch(self, model, sequences):
+        return {f"decode of {sequences}": self.sum("decode_tok_s", model, 0, BATCH_GENERATED, BATCH_PROMPT, "-c", "2048")}
+
+    def sum(self, figure, model, prompt, generated, depth, *more):
+        """Tokens per second of both, who have to run at the same time but for one measurement of those that are made."""
+        outputs, apart = together(2, self.bench_command(model, prompt, generated, depth, REPETITIONS, *more))
+        rates = [json.loads(output)[0][figure]["median"] for output in outputs]
+        if apart > max(prompt, generated) / max(rates):
+            raise Failed(f"one of two processes ended {apart:.2f} s after the other, so that their sum says nothing")
+        return sum(rates)
 
 
 class Llama:
@@ -113,5 +144,6 @@ def contenders(program, tools):
         name: Ropewalk(program, ["--tp", str(tp), "--pp", str(pp), "--threads", str(threads), "--transport", "shm"])
         for name, (tp, pp, threads) in layouts.items()
     }
+    ours["ropewalk 2 processes"] = TwoProcesses(program, ours["ropewalk 1 thread"].layout)
     theirs = {"llama.cpp 1 thread": Llama(tools, 1), "llama.cpp 2 threads": Llama(tools, 2)}
     return ours | theirs

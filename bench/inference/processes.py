@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 # How often a process's memory is looked at.
@@ -28,6 +29,25 @@ def run(command, patience=PATIENCE):
     if done.returncode != 0:
         raise Failed(f"{shown(command)} failed:\n{done.stderr[-2000:]}")
     return done.stdout
+
+
+def together(count, command, patience=PATIENCE):
+    """What each of `count` processes prints that start a command at the same time, and how many seconds lie between the end of
+    the first and that of the last."""
+    def end_of(_):
+        output = run(command, patience)
+        return output, time.perf_counter()
+
+    with ThreadPoolExecutor(count) as threads:
+        outputs, ends = zip(*threads.map(end_of, range(count)))
+    return outputs, max(ends) - min(ends)
+
+
+def drop_from_cache(file):
+    """Has the system forget what it holds of a file in memory."""
+    os.sync()
+    with open(file, "rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def watch(command):

