@@ -66,22 +66,28 @@ macro_rules! codes {
     };
 }
 
+/// Adds to the lanes of a sum the products of four bytes each, by one of the instructions that stable Rust has no functions for.
+macro_rules! add_products {
+    ($instruction:literal, $sum:ident, $a:ident, $b:ident) => {
+        // SAFETY: the caller's type proves that the machine has the instruction, which reads and writes nothing but registers.
+        unsafe {
+            asm!(
+                concat!($instruction, " {sum:v}.4s, {a:v}.16b, {b:v}.16b"),
+                sum = inout(vreg) $sum,
+                a = in(vreg) $a,
+                b = in(vreg) $b,
+                options(pure, nomem, nostack, preserves_flags),
+            );
+        }
+    };
+}
+
 impl<const DOT: bool, const MIXED: bool> Neon<DOT, MIXED> {
     /// Adds to lane `i` of `sum` the products of signed bytes `4 i` to `4 i + 3`, `b` being at least -127.
     #[inline(always)]
     fn add_signed(self, mut sum: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
         if DOT {
-            // There is no function for this instruction in stable Rust.
-            // SAFETY: `self` proves that the machine has the instruction, which reads and writes nothing but registers.
-            unsafe {
-                asm!(
-                    "sdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-                    sum = inout(vreg) sum,
-                    a = in(vreg) a,
-                    b = in(vreg) b,
-                    options(pure, nomem, nostack, preserves_flags),
-                );
-            }
+            add_products!("sdot", sum, a, b);
             sum
         } else {
             vector!({
@@ -98,16 +104,7 @@ impl<const DOT: bool, const MIXED: bool> Neon<DOT, MIXED> {
     #[inline(always)]
     fn add_unsigned(self, mut sum: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
         if MIXED {
-            // SAFETY: as above.
-            unsafe {
-                asm!(
-                    "usdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
-                    sum = inout(vreg) sum,
-                    a = in(vreg) a,
-                    b = in(vreg) b,
-                    options(pure, nomem, nostack, preserves_flags),
-                );
-            }
+            add_products!("usdot", sum, a, b);
             sum
         } else {
             // As signed bytes, those from 128 on are 256 too small; so much is added for their top bits.
