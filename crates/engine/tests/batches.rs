@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Answer, Group};
-use engine::{Event, FinishReason, Generation, Request, Sampling};
+use engine::{Request, Sampling};
 use fabric::Transport;
 
 /// Prompts shorter than a step and of several steps; greedy and drawn; with all log-probabilities, which show every bit,
@@ -31,32 +31,16 @@ fn requests() -> Vec<Request> {
     ]
 }
 
-fn collect(mut generation: Generation) -> Answer {
-    let mut answer = Answer::default();
-    while let Some(event) = generation.next_blocking() {
-        match event {
-            Event::Prompt(tokens) => answer.prompt = tokens,
-            Event::Text { text, tokens } => {
-                answer.text.push_str(&text);
-                answer.tokens.extend(tokens);
-            }
-            Event::Done(completion) => assert_ne!(completion.finish, FinishReason::Cancelled),
-            Event::Failed(error) => panic!("{error}"),
-        }
-    }
-    answer
-}
-
 /// The answers to all requests one after the other, by a single rank with a single slot.
 fn alone(name: &str) -> Vec<Answer> {
     let group = Group::start_with(name, (1, 1), Transport::Tcp, |_, job| job.slots = 1);
-    requests().into_iter().map(|request| collect(group.engine.submit(request).unwrap())).collect()
+    requests().into_iter().map(|request| Answer::untimed(group.engine.submit(request).unwrap())).collect()
 }
 
 /// The answers to all requests, submitted at the same time.
 fn together(group: &Group) -> Vec<Answer> {
     let generations: Vec<_> = requests().into_iter().map(|request| group.engine.submit(request).unwrap()).collect();
-    generations.into_iter().map(collect).collect()
+    generations.into_iter().map(Answer::untimed).collect()
 }
 
 fn check(name: &str) {
@@ -111,6 +95,6 @@ fn a_cancelled_request_leaves_the_others_alone() {
     given_up.iter_mut().for_each(|generation| drop(generation.next_blocking()));
     let generations: Vec<_> = requests().into_iter().map(|request| group.engine.submit(request).unwrap()).collect();
     drop(given_up);
-    assert!(generations.into_iter().map(collect).collect::<Vec<_>>() == expected);
+    assert!(generations.into_iter().map(Answer::untimed).collect::<Vec<_>>() == expected);
     assert_eq!(group.engine.status().failure, None);
 }

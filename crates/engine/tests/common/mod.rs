@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::ranks::{Front, Job, Layout, RankError, Weights, model_bytes, run_rank};
-use engine::{Engine, Event, Limits, ModelInfo, Request, TokenInfo};
+use engine::{Engine, Event, FinishReason, Generation, Limits, ModelInfo, Request, TokenInfo};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
 use kernels::KvType;
 use model::{Gguf, Tokenizer};
@@ -84,21 +84,9 @@ impl Group {
         self.ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
     }
 
-    /// Runs a request to its end: prompt tokens, text, tokens, and the last event.
+    /// Runs a request to its end.
     pub(crate) fn run(&self, request: Request) -> Answer {
-        let mut generation = self.engine.submit(request).unwrap();
-        let mut answer = Answer::default();
-        while let Some(event) = generation.next_blocking() {
-            match event {
-                Event::Prompt(tokens) => answer.prompt = tokens,
-                Event::Text { text, tokens } => {
-                    answer.text.push_str(&text);
-                    answer.tokens.extend(tokens);
-                }
-                last => answer.last = Some(last),
-            }
-        }
-        answer
+        Answer::of(self.engine.submit(request).unwrap())
     }
 }
 
@@ -112,6 +100,32 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Hears a generation to its end.
+    pub(crate) fn of(mut generation: Generation) -> Self {
+        let mut answer = Self::default();
+        while let Some(event) = generation.next_blocking() {
+            match event {
+                Event::Prompt(tokens) => answer.prompt = tokens,
+                Event::Text { text, tokens } => {
+                    answer.text.push_str(&text);
+                    answer.tokens.extend(tokens);
+                }
+                last => answer.last = Some(last),
+            }
+        }
+        answer
+    }
+
+    /// What came of a generation, but for its last event, which holds times. It must have come to its end.
+    pub(crate) fn untimed(generation: Generation) -> Self {
+        let mut answer = Self::of(generation);
+        match answer.last.take() {
+            Some(Event::Done(completion)) => assert_ne!(completion.finish, FinishReason::Cancelled),
+            other => panic!("{other:?}"),
+        }
+        answer
+    }
+
     pub(crate) fn ids(&self) -> Vec<u32> {
         self.tokens.iter().map(|token| token.id).collect()
     }
