@@ -42,7 +42,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
     });
     std::thread::spawn(move || impostor(join(address, &one, &options(1)).unwrap()));
     let controls = rendezvous.gather(|_, _| serde_json::to_vec(&job).unwrap()).unwrap();
-    let front = Front::start(controls, Duration::from_secs(30)).map(|(front, _)| front);
+    let front = Front::start(controls, Duration::from_secs(30), &mut |_| {}).map(|(front, _)| front);
     drop(honest);
     front
 }

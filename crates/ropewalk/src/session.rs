@@ -14,6 +14,7 @@ use crate::interrupt;
 use crate::job::RankJob;
 use crate::models;
 use crate::options::{LayoutOptions, ModelOptions};
+use crate::progress::LoadingProgress;
 use crate::ranks::Children;
 
 /// How long shards may take to load.
@@ -83,7 +84,9 @@ impl Session {
             weights: options.weights(),
         };
         let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
-        let (front, ready) = Front::start(controls, LOAD)?;
+        let progress = LoadingProgress::new(&local.name);
+        let (front, ready) = Front::start(controls, LOAD, &mut |loading| progress.show(loading))?;
+        drop(progress);
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let model =

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::Outcome;
 use crate::ranks::front::Readiness;
+use crate::ranks::loading::Loading;
 use crate::ranks::protocol::FromRank;
 use crate::request::{EngineError, TokenInfo};
 
@@ -41,6 +42,8 @@ pub(crate) struct Desk {
 
 struct State {
     ready: Vec<Option<Readiness>>,
+    /// How far each rank is.
+    loading: Vec<Loading>,
     /// Ranks whose connections have ended.
     gone: usize,
     failure: Option<Failure>,
@@ -54,6 +57,7 @@ impl Desk {
     pub(crate) fn new(ranks: usize) -> Self {
         let state = State {
             ready: vec![None; ranks],
+            loading: vec![Loading::default(); ranks],
             gone: 0,
             failure: None,
             runs: HashMap::new(),
@@ -81,10 +85,22 @@ impl Desk {
         }
     }
 
-    /// Waits until all ranks are ready or one has failed. What comes back after the deadline is what is known then.
-    pub(crate) fn wait_until_ready(&self, deadline: Duration) -> Result<Vec<Option<Readiness>>, Failure> {
-        let settled = |state: &State| (state.failure.is_some() || !state.ready.contains(&None)).then_some(());
-        let _ = self.wait(deadline, settled);
+    /// Waits until all ranks are ready or one has failed; `progress` hears meanwhile how far they are. What comes back after
+    /// the deadline is what is known then.
+    pub(crate) fn wait_until_ready(
+        &self,
+        deadline: Duration,
+        progress: &mut dyn FnMut(Loading),
+    ) -> Result<Vec<Option<Readiness>>, Failure> {
+        let end = Instant::now() + deadline;
+        let mut known = Loading::default();
+        // Ends when there is nothing new up to the deadline, or nothing to wait for any more.
+        while let Some(Some(loading)) =
+            self.wait(end.saturating_duration_since(Instant::now()), |state| state.news_of_loading(known))
+        {
+            known = loading;
+            progress(loading);
+        }
         let state = self.lock();
         state.failure.clone().map_or_else(|| Ok(state.ready.clone()), Err)
     }
@@ -150,12 +166,25 @@ impl Desk {
 }
 
 impl State {
+    /// How far all ranks are together, if that is not what is known. Nothing is news once all are ready or one has failed.
+    fn news_of_loading(&self, known: Loading) -> Option<Option<Loading>> {
+        if self.failure.is_some() || !self.ready.contains(&None) {
+            return Some(None);
+        }
+        let loading = Loading::sum(&self.loading);
+        (loading != known).then_some(Some(loading))
+    }
+
     fn take(&mut self, rank: usize, message: FromRank) {
         if rank == 0 {
             self.last_heard = Instant::now();
         }
         match message {
+            FromRank::Loading { done, total } if self.ready[rank].is_none() => {
+                self.loading[rank] = Loading::told(done, total);
+            }
             FromRank::Ready { load_ms, weight_bytes } => {
+                self.loading[rank] = self.loading[rank].completed();
                 self.ready[rank] = Some(Readiness { load_ms, weight_bytes });
             }
             FromRank::Failed { lost: Some(lost), message } => {
@@ -164,6 +193,7 @@ impl State {
             }
             FromRank::Failed { message, lost: None } => self.fail_by(rank, message),
             other if self.ready[rank].is_none() => self.fail_by(rank, format!("it said {other:?} before it was ready")),
+            FromRank::Loading { .. } => self.fail_by(rank, "it said how far it is after it was ready".to_owned()),
             FromRank::Progress {} => {}
             FromRank::Prompt { id, tokens, cached } => self.pass_on(id, Word::Prompt(tokens, cached)),
             FromRank::Tokens { tokens } => {
@@ -191,5 +221,53 @@ impl State {
     fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
         self.runs.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ready() -> Heard {
+        Heard::Message(FromRank::Ready { load_ms: 1.0, weight_bytes: 2 })
+    }
+
+    fn loading(done: u64, total: u64) -> Heard {
+        Heard::Message(FromRank::Loading { done, total })
+    }
+
+    #[test]
+    fn progress_is_that_of_all_ranks_and_ends_when_they_are_ready() {
+        let desk = Desk::new(2);
+        desk.hear(0, loading(10, 100));
+        desk.hear(1, loading(70, 60));
+        let mut told = Vec::new();
+        // A rank that had told all of its bytes is done when it is ready: that alone is nothing new.
+        let mut later = [vec![(1, ready()), (0, loading(90, 100))], vec![(0, ready())]].into_iter();
+        let known = desk.wait_until_ready(Duration::from_secs(60), &mut |loading| {
+            told.push((loading.done, loading.total));
+            later.next().into_iter().flatten().for_each(|(rank, heard)| desk.hear(rank, heard));
+        });
+        assert_eq!(told, [(70, 160), (150, 160)]);
+        assert!(known.unwrap().iter().all(Option::is_some));
+    }
+
+    #[test]
+    fn a_rank_that_is_ready_loads_no_more() {
+        let desk = Desk::new(1);
+        desk.hear(0, ready());
+        desk.hear(0, loading(1, 2));
+        let failure =
+            desk.wait_until_ready(Duration::from_secs(60), &mut |_| panic!("nothing is loading")).unwrap_err();
+        assert!(failure.words.contains("after it was ready"), "{}", failure.words);
+    }
+
+    #[test]
+    fn without_news_waiting_ends_at_the_deadline() {
+        let desk = Desk::new(1);
+        desk.hear(0, loading(1, 2));
+        let mut told = 0;
+        assert_eq!(desk.wait_until_ready(Duration::ZERO, &mut |_| told += 1).unwrap(), [None]);
+        assert_eq!(told, 1);
     }
 }

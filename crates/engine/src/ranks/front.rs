@@ -9,6 +9,7 @@ use fabric::{Control, ControlReceiver, ControlSender, FabricError};
 
 use crate::backend::{Backend, Flow, Observer, Outcome};
 use crate::ranks::desk::{Desk, Failure, Heard, Word};
+use crate::ranks::loading::Loading;
 use crate::ranks::protocol::ToRank;
 use crate::request::{EngineError, Request};
 
@@ -61,11 +62,16 @@ pub struct Front {
 }
 
 impl Front {
-    /// Waits until all ranks have loaded their shards, and lets them go. `controls` are in the order of the ranks.
+    /// Waits until all ranks have loaded their shards, and lets them go. `controls` are in the order of the ranks. `progress`
+    /// hears a few times a second how far they are, if they take long enough.
     ///
     /// # Errors
     /// When a rank fails or is not ready in time.
-    pub fn start(controls: Vec<Control>, deadline: Duration) -> Result<(Self, Vec<Readiness>), StartError> {
+    pub fn start(
+        controls: Vec<Control>,
+        deadline: Duration,
+        progress: &mut dyn FnMut(Loading),
+    ) -> Result<(Self, Vec<Readiness>), StartError> {
         let desk = Arc::new(Desk::new(controls.len()));
         let mut ranks = Vec::new();
         for (rank, control) in controls.into_iter().enumerate() {
@@ -76,7 +82,7 @@ impl Front {
         }
         let size = ranks.len();
         let front = Self { ranks: Mutex::new(ranks), desk, next_id: AtomicU64::new(1) };
-        let ready = front.wait_until_ready(deadline)?;
+        let ready = front.wait_until_ready(deadline, progress)?;
         for rank in 0..size {
             let started = front.send(rank, &ToRank::Start);
             started.map_err(|error| StartError::Rank { rank, message: error.to_string() })?;
@@ -84,9 +90,13 @@ impl Front {
         Ok((front, ready))
     }
 
-    fn wait_until_ready(&self, deadline: Duration) -> Result<Vec<Readiness>, StartError> {
+    fn wait_until_ready(
+        &self,
+        deadline: Duration,
+        progress: &mut dyn FnMut(Loading),
+    ) -> Result<Vec<Readiness>, StartError> {
         let failed = |Failure { rank, words, .. }| StartError::Rank { rank, message: words };
-        let ready = self.desk.wait_until_ready(deadline).map_err(failed)?;
+        let ready = self.desk.wait_until_ready(deadline, progress).map_err(failed)?;
         let missing: Vec<usize> = (0..ready.len()).filter(|&rank| ready[rank].is_none()).collect();
         if missing.is_empty() {
             return Ok(ready.into_iter().flatten().collect());

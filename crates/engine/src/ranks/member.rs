@@ -79,8 +79,13 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Loads this rank's shard of the model in `file`.
-    pub(crate) fn load(mut fabric: Fabric, file: &Gguf, job: Job) -> Result<Self, RankError> {
+    /// Loads this rank's shard of the model in `file`. `progress` hears how many bytes of weights are done, and of how many.
+    pub(crate) fn load(
+        mut fabric: Fabric,
+        file: &Gguf,
+        job: Job,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, RankError> {
         let available = available_bytes();
         let blueprint = Blueprint::from_gguf(file)?;
         let (rank, layout) = (fabric.rank(), &job.layout);
@@ -100,7 +105,7 @@ impl Member {
             kv_type: job.kv_type,
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
-        let in_memory = place_weights(&fabric, &mut shard, job.weights, available)?;
+        let in_memory = place_weights(&fabric, &mut shard, job.weights, available, progress)?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
@@ -325,6 +330,7 @@ fn place_weights(
     shard: &mut Shard,
     weights: Weights,
     available: Option<u64>,
+    progress: &mut dyn FnMut(usize, usize),
 ) -> Result<bool, RankError> {
     let (rank, topology) = (fabric.rank(), fabric.topology());
     let neighbours = (0..fabric.size()).filter(|&other| topology.host(other) == topology.host(rank)).count();
@@ -336,7 +342,8 @@ fn place_weights(
         Weights::File => false,
     };
     if in_memory {
-        shard.pack(&mut |_| {})?;
+        let total = shard.packed_bytes();
+        shard.pack(&mut |done| progress(done, total))?;
     } else if weights == Weights::Auto {
         tracing::warn!(
             "the weights stay in the file, which is slow: {needed} bytes are more memory than this machine can spare"

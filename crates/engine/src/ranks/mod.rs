@@ -6,6 +6,7 @@ mod desk;
 mod front;
 mod layout;
 mod leader;
+mod loading;
 mod member;
 mod plan;
 mod process;
@@ -16,6 +17,7 @@ mod slots;
 
 pub use front::{Front, Readiness, StartError};
 pub use layout::{Layout, LayoutError, MOST_RANKS};
+pub use loading::Loading;
 pub use member::RankError;
 pub(crate) use plan::{CANDIDATES_MAX, Wanted};
 pub use process::{decline, model_bytes, run_rank};

@@ -8,6 +8,7 @@ use fabric::{ControlReceiver, ControlSender, Fabric, Joined};
 use model::Gguf;
 
 use crate::ranks::leader::{Leader, send};
+use crate::ranks::loading::Pace;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::protocol::{FromRank, Job, ToRank};
 
@@ -64,7 +65,15 @@ fn work(
     let started = Instant::now();
     let file = Gguf::open(path)?;
     check_same_model(&file, &job, path)?;
-    let mut member = Member::load(fabric, &file, job)?;
+    let mut pace = Pace::new(started);
+    let mut progress = |done: usize, total: usize| {
+        if pace.is_due(Instant::now()) {
+            let loading = FromRank::Loading { done: done as u64, total: total as u64 };
+            // A front that does not hear this will not hear that the rank is ready either.
+            let _ = send(control, &loading);
+        }
+    };
+    let mut member = Member::load(fabric, &file, job, &mut progress)?;
     let load_ms = started.elapsed().as_secs_f64() * 1000.0;
     send(control, &FromRank::Ready { load_ms, weight_bytes: member.weight_bytes() })?;
     // The others may still load. The front's connection ends if it gives up on them.

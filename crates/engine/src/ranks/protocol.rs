@@ -67,6 +67,8 @@ pub(crate) enum ToRank {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FromRank {
+    /// So many bytes of the shard's weights are loaded, of so many. Said now and then, until it is ready.
+    Loading { done: u64, total: u64 },
     /// The shard is loaded.
     Ready { load_ms: f64, weight_bytes: u64 },
     /// A part of a prompt was evaluated. Tells the front that rank 0 is alive.

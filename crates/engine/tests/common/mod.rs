@@ -71,7 +71,7 @@ impl Group {
             serde_json::to_vec(&job).unwrap()
         });
         let controls = controls.unwrap();
-        let (front, _) = Front::start(controls, Duration::from_secs(60)).unwrap();
+        let (front, _) = Front::start(controls, Duration::from_secs(60), &mut |_| {}).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
         let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template: None, context: job.context };
         let engine = Engine::start(model, Limits { running: job.slots, ..Limits::default() }, Box::new(front));
