@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use model::{ChatTemplate, Tokenizer};
@@ -112,6 +113,11 @@ impl Engine {
         Ok(Generation { receiver, cancelled })
     }
 
+    /// How many requests may run at once.
+    pub fn parallel(&self) -> usize {
+        self.shared.limits.running.max(1)
+    }
+
     /// What the engine is doing now.
     pub fn status(&self) -> Status {
         let state = self.shared.lock();
@@ -135,6 +141,11 @@ impl Generation {
     /// The next event; `None` after the last. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         self.receiver.recv().await
+    }
+
+    /// The same for callers that wait for several generations at once.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.receiver.poll_recv(context)
     }
 
     /// The same for callers outside an async runtime.

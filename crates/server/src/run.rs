@@ -1,7 +1,10 @@
-//! Carries out a plan: one generation after the other, with deadline, shutdown and metrics.
+//! Carries out a plan: as many generations at a time as the engine runs, with deadline, shutdown and metrics.
 
-use std::mem::{replace, take};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::mem::take;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use engine::{Completion, Event, FinishReason, Generation, SubmitError, TokenInfo};
@@ -12,7 +15,7 @@ use crate::error::{ApiError, Code};
 use crate::metrics::Meter;
 use crate::plan::Plan;
 
-/// How long the second and later generations of a plan wait for a place in a full queue.
+/// How long a generation other than a plan's first waits for a place in a full queue, with none of the plan under way.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
 const QUEUE_RETRY: Duration = Duration::from_millis(50);
 
@@ -33,14 +36,18 @@ pub(crate) enum Progress {
 pub(crate) struct Run {
     app: Arc<App>,
     plan: Plan,
-    /// Index of the generation that runs, or is to be submitted next.
-    index: usize,
-    current: Option<Current>,
+    /// Generations under way, the one first that has waited longest for its turn to be heard.
+    current: Vec<Current>,
+    /// Index of the generation to be submitted next.
+    next: usize,
+    /// Whether the queue was full. That is tried again when a generation of this plan has ended.
+    full: bool,
     deadline: Option<Instant>,
 }
 
-/// The generation that runs.
+/// A generation under way.
 struct Current {
+    index: usize,
     generation: Generation,
     meter: Meter,
     /// Whether `Queued` was reported.
@@ -51,8 +58,8 @@ impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
     pub(crate) fn start(app: Arc<App>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = app.options.request_timeout.map(|timeout| Instant::now() + timeout);
-        let mut run = Self { app, plan, index: 0, current: None, deadline };
-        run.current = Some(run.submit().map_err(|error| ApiError::refused(&error, run.plan.prompt_field))?);
+        let mut run = Self { app, plan, current: Vec::new(), next: 0, full: false, deadline };
+        run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
     }
 
@@ -84,21 +91,17 @@ impl Run {
     }
 
     async fn advance(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
-        let index = self.index;
-        if index == self.plan.len() {
+        self.submit_more().await?;
+        if let Some(current) = self.current.iter_mut().find(|current| !current.announced) {
+            current.announced = true;
+            return Ok(Some((current.index, Progress::Queued)));
+        }
+        if self.current.is_empty() {
             return Ok(None);
         }
-        let current = match self.current.take() {
-            Some(current) => self.current.insert(current),
-            None => {
-                let submitted = self.submit_patiently().await?;
-                self.current.insert(submitted)
-            }
-        };
-        if !replace(&mut current.announced, true) {
-            return Ok(Some((index, Progress::Queued)));
-        }
-        let progress = match current.generation.next().await {
+        let (mut current, event) = poll_fn(|context| self.poll_event(context)).await;
+        let index = current.index;
+        let progress = match event {
             Some(Event::Prompt(tokens)) => {
                 current.meter.prompt(self.plan.prompt(index).len());
                 Progress::Prompt(tokens)
@@ -111,9 +114,8 @@ impl Run {
             Some(Event::Done(Completion { finish: FinishReason::Cancelled, .. })) => return Err(shutting_down()),
             Some(Event::Done(completion)) => {
                 current.meter.done(&completion);
-                self.current = None;
-                self.index += 1;
-                Progress::Done(completion)
+                self.full = false;
+                return Ok(Some((index, Progress::Done(completion))));
             }
             Some(Event::Failed(error)) => {
                 current.meter.failed();
@@ -121,47 +123,68 @@ impl Run {
             }
             None => return Err(ApiError::new(Code::EngineFailed, "the engine stopped before the answer was complete")),
         };
+        self.current.push(current);
         Ok(Some((index, progress)))
     }
 
-    fn submit(&self) -> Result<Current, SubmitError> {
-        let generation = self.app.engine.submit(self.plan.request(self.index))?;
-        Ok(Current { generation, meter: self.app.metrics.meter(), announced: false })
+    /// The next event of any generation, which is taken out for it and has its next turn last.
+    fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<(Current, Option<Event>)> {
+        for place in 0..self.current.len() {
+            if let Poll::Ready(event) = self.current[place].generation.poll_next(context) {
+                return Poll::Ready((self.current.remove(place), event));
+            }
+        }
+        Poll::Pending
     }
 
-    /// Submits a later generation. What was generated so far would be lost if a queue that is full at the moment
-    /// failed the whole request, so this waits for a place.
-    async fn submit_patiently(&self) -> Result<Current, ApiError> {
+    fn submit(&mut self) -> Result<(), SubmitError> {
+        let index = self.next;
+        let generation = self.app.engine.submit(self.plan.request(index))?;
+        self.current.push(Current { index, generation, meter: self.app.metrics.meter(), announced: false });
+        self.next += 1;
+        Ok(())
+    }
+
+    /// Submits as many generations as the engine runs at once. What was generated so far would be lost if a queue that is
+    /// full at the moment failed the whole request, so with none under way this waits for a place.
+    async fn submit_more(&mut self) -> Result<(), ApiError> {
         let patience = Instant::now() + QUEUE_PATIENCE;
-        loop {
+        while self.next < self.plan.len() && self.current.len() < self.app.engine.parallel() && !self.full {
             match self.submit() {
+                Err(SubmitError::QueueFull { .. }) if !self.current.is_empty() => self.full = true,
                 Err(SubmitError::QueueFull { .. }) if Instant::now() < patience => {
                     tokio::time::sleep(QUEUE_RETRY).await;
                 }
-                result => return result.map_err(|error| ApiError::refused(&error, self.plan.prompt_field)),
+                result => result.map_err(|error| self.refused(&error))?,
             }
         }
+        Ok(())
+    }
+
+    fn refused(&self, error: &SubmitError) -> ApiError {
+        ApiError::refused(error, self.plan.prompt_field)
     }
 
     /// Carries out the whole plan and returns it with one answer per generation.
     pub(crate) async fn collect(mut self) -> Result<(Plan, Vec<Answer>), ApiError> {
-        let mut answers = Vec::new();
-        let (mut prompt, mut text, mut tokens) = (Vec::new(), String::new(), Vec::new());
-        while let Some((_, progress)) = self.next().await? {
+        let mut drafts: Vec<_> = (0..self.plan.len()).map(|_| (Vec::new(), String::new(), Vec::new())).collect();
+        let mut answers = BTreeMap::new();
+        while let Some((index, progress)) = self.next().await? {
+            let (prompt, text, tokens) = &mut drafts[index];
             match progress {
                 Progress::Queued => {}
-                Progress::Prompt(evaluated) => prompt = evaluated,
+                Progress::Prompt(evaluated) => *prompt = evaluated,
                 Progress::Text(more, behind) => {
                     text.push_str(&more);
                     tokens.extend(behind);
                 }
                 Progress::Done(completion) => {
-                    let (prompt, text, tokens) = (take(&mut prompt), take(&mut text), take(&mut tokens));
-                    answers.push(Answer { prompt, text, tokens, completion });
+                    let (prompt, text, tokens) = take(&mut drafts[index]);
+                    answers.insert(index, Answer { prompt, text, tokens, completion });
                 }
             }
         }
-        Ok((self.plan, answers))
+        Ok((self.plan, answers.into_values().collect()))
     }
 }
 

@@ -1,11 +1,12 @@
 //! `POST /v1/completions`
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use engine::ModelInfo;
+use engine::{ModelInfo, TokenInfo};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -138,13 +139,18 @@ struct CompletionChunks {
     head: Head,
     options: StreamOptions,
     usage: Usage,
-    /// Of the generation that runs.
-    logprobs: CompletionLogprobsWriter,
+    /// Of the generations under way.
+    logprobs: BTreeMap<usize, CompletionLogprobsWriter>,
 }
 
 impl CompletionChunks {
     fn new(head: Head, options: StreamOptions) -> Self {
-        Self { head, options, usage: Usage::default(), logprobs: CompletionLogprobsWriter::default() }
+        Self { head, options, usage: Usage::default(), logprobs: BTreeMap::new() }
+    }
+
+    fn logprobs(&mut self, index: usize, tokens: &[TokenInfo]) -> Option<CompletionLogprobs> {
+        let writer = self.logprobs.entry(index).or_default();
+        self.head.logprobs.then(|| writer.write(tokens, &self.head.model.tokenizer))
     }
 }
 
@@ -154,22 +160,20 @@ impl Chunks for CompletionChunks {
     fn chunk(&mut self, plan: &Plan, index: usize, progress: Progress) -> Option<Completion> {
         let mut choice = Choice { index, text: String::new(), logprobs: None, finish_reason: None };
         match progress {
-            Progress::Queued => {
-                self.logprobs = CompletionLogprobsWriter::default();
-                return None;
-            }
+            Progress::Queued => return None,
             Progress::Prompt(tokens) => {
                 choice.text = self.head.echo(plan, index)?.to_owned();
-                choice.logprobs = self.head.logprobs.then(|| self.logprobs.write(&tokens, &self.head.model.tokenizer));
+                choice.logprobs = self.logprobs(index, &tokens);
             }
             Progress::Text(text, tokens) => {
                 if text.is_empty() && !self.head.logprobs {
                     return None;
                 }
                 choice.text = text;
-                choice.logprobs = self.head.logprobs.then(|| self.logprobs.write(&tokens, &self.head.model.tokenizer));
+                choice.logprobs = self.logprobs(index, &tokens);
             }
             Progress::Done(completion) => {
+                self.logprobs.remove(&index);
                 self.usage.add(&completion, plan.counts_prompt(index));
                 choice.finish_reason = Some(finish_reason(completion.finish));
             }

@@ -1,9 +1,13 @@
 //! `/v1/chat/completions`
 
+use std::sync::Barrier;
+
+use engine::{Limits, Observer, Request};
 use serde_json::{Value, json};
+use server::Options;
 
 use crate::harness::{NAME, Server, chat};
-use crate::script::{LOGPROB, MODEL, says, tokens};
+use crate::script::{LOGPROB, MODEL, say, says, tokens};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -157,6 +161,29 @@ async fn several_answers_have_indices_and_seeds_of_their_own() {
 
     let chunks = server.stream(PATH, &chat(json!({"n": 2, "stream": true}))).await;
     assert_eq!((text_of(&chunks, 0), text_of(&chunks, 1)), ("same".to_owned(), "same".to_owned()));
+}
+
+/// A backend that begins to answer when as many requests run at once as are wanted, and answers with their seeds.
+#[tokio::test]
+async fn several_answers_run_at_once() {
+    let together = Barrier::new(3);
+    let backend = move |request: &Request, observer: &mut dyn Observer| {
+        together.wait();
+        let text = request.sampling.seed.unwrap().to_string();
+        Ok(say(&tokens(&text), request, observer))
+    };
+    let limits = Limits { running: 3, ..Limits::default() };
+    let server = Server::over(Options::default(), limits, backend).await;
+    let expected = ["5", "6", "7", "8", "9", "10"];
+    let body = server.post(PATH, &chat(json!({"n": 6, "seed": 5}))).await.ok();
+    let choices = body["choices"].as_array().unwrap();
+    let texts: Vec<_> = choices.iter().map(|choice| choice["message"]["content"].as_str().unwrap()).collect();
+    assert_eq!(texts, expected);
+    assert!(choices.iter().enumerate().all(|(index, choice)| choice["index"] == index));
+
+    let chunks = server.stream(PATH, &chat(json!({"n": 6, "seed": 5, "stream": true}))).await;
+    let texts: Vec<_> = (0..6).map(|index| text_of(&chunks, index)).collect();
+    assert_eq!(texts, expected);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use engine::{Engine, Limits, ModelInfo, Observer, Request};
+use engine::{Backend, Engine, Limits, ModelInfo, Observer, Request};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{HeaderMap, Method, Response, StatusCode};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
-use crate::script::{MODEL, Run, Script};
+use crate::script::{AtOnce, MODEL, Run, Script};
 
 /// Name of the model.
 pub(crate) const NAME: &str = "tests/tiny";
@@ -42,14 +42,24 @@ impl Server {
     pub(crate) async fn with(
         options: Options,
         limits: Limits,
-        mut script: impl FnMut(&Request, &mut dyn Observer) -> Run + Send + 'static,
+        script: impl FnMut(&Request, &mut dyn Observer) -> Run + Send + 'static,
+    ) -> Self {
+        let script = Script(Mutex::new(script));
+        Self::over(options, limits, move |request, observer| script.generate(request, observer)).await
+    }
+
+    /// With a backend that runs requests at the same time, as many as the limits allow.
+    pub(crate) async fn over(
+        options: Options,
+        limits: Limits,
+        backend: impl Fn(&Request, &mut dyn Observer) -> Run + Send + Sync + 'static,
     ) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let record = Arc::clone(&requests);
-        let backend = Script(Mutex::new(move |request: &Request, observer: &mut dyn Observer| {
+        let backend = AtOnce(move |request: &Request, observer: &mut dyn Observer| {
             record.lock().unwrap().push(request.clone());
-            script(request, observer)
-        }));
+            backend(request, observer)
+        });
         let model = ModelInfo {
             id: NAME.to_owned(),
             created: 1_700_000_000,

@@ -38,6 +38,15 @@ impl<F: FnMut(&Request, &mut dyn Observer) -> Run + Send> Backend for Script<F> 
     }
 }
 
+/// The same for requests that run at the same time.
+pub(crate) struct AtOnce<F>(pub(crate) F);
+
+impl<F: Fn(&Request, &mut dyn Observer) -> Run + Send + Sync> Backend for AtOnce<F> {
+    fn generate(&self, request: &Request, observer: &mut dyn Observer) -> Run {
+        (self.0)(request, observer)
+    }
+}
+
 /// The tokens of `text`, special tokens included.
 pub(crate) fn tokens(text: &str) -> Vec<u32> {
     MODEL.tokenizer.encode(text, EncodeOptions { add_special: false, parse_special: true }).unwrap()
