@@ -73,4 +73,17 @@ pub enum KernelError {
         #[source]
         source: std::io::Error,
     },
+    /// Vector instructions compute something else than plain code.
+    #[error(
+        "this machine multiplies {dtype} weights wrongly: its vector instructions give {found}, plain code gives {expected}; \
+         if this is no emulated processor, suspect the hardware, else run on another machine"
+    )]
+    WrongProduct {
+        /// The format of the weights.
+        dtype: DType,
+        /// By vector instructions.
+        found: f32,
+        /// By plain code.
+        expected: f32,
+    },
 }

@@ -32,7 +32,7 @@ pub use error::KernelError;
 pub use formats::dequantize;
 pub use kv_cache::{KvCache, KvType};
 pub use matrix::Matrix;
-pub use multiply::{Product, multiply};
+pub use multiply::{Product, check_products, multiply};
 pub use norm::rms_norm_in_place;
 pub use packing::{ReadAt, pack, packed_len};
 pub use pool::Pool;

@@ -136,6 +136,14 @@ impl Shard {
         Ok(kernels::pack(&self.pool, &mut matrices, progress)?)
     }
 
+    /// Compares the kernels that this machine uses with plain code, for each format of the weights. Takes a few milliseconds.
+    ///
+    /// # Errors
+    /// When they do not agree, so that the model would talk nonsense.
+    pub fn check_kernels(&self) -> Result<(), ModelError> {
+        Ok(kernels::check_products(self.matrices())?)
+    }
+
     /// Bytes of memory that [`Shard::pack`] takes.
     pub fn packed_bytes(&self) -> usize {
         self.matrices().map(packed_len).sum()

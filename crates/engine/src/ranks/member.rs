@@ -106,6 +106,7 @@ impl Member {
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
         let in_memory = place_weights(&fabric, &mut shard, job.weights, available, progress)?;
+        shard.check_kernels()?;
         let vocabulary = placement.vocabulary(&blueprint);
         let own = vocabulary[placement.index].len();
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };

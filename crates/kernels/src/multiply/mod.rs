@@ -1,5 +1,6 @@
 //! Products of activations with weight matrices.
 
+mod check;
 mod float;
 mod integer;
 #[cfg(test)]
@@ -11,8 +12,10 @@ use crate::formats::with_format;
 use crate::matrix::ROWS;
 use crate::packing::with_scratch;
 use crate::pool::SharedValues;
-use crate::simd::{Simd, Task, dispatch};
+use crate::simd::{Simd, Task, dispatch, run_portable};
 use crate::{Activations, Matrix, Pool};
+
+pub use check::check_products;
 
 /// One matrix to multiply with, and where the result goes: output `r` of token `t` to `out[t * stride + r]`.
 pub struct Product<'a> {
@@ -122,6 +125,17 @@ fn multiply_rows(input: &Activations, target: &Target<'_>, rows: Range<usize>) {
             // Portions are cut at whole tiles.
             let tiles = rows.start / ROWS..rows.end.div_ceil(ROWS);
             with_scratch(|scratch| dispatch(integer::Tiles::<F>::new(input, target, tiles, scratch)));
+        }
+    );
+}
+
+/// The same by the definition of the vector operations, in plain code. `rows` begin and end with tiles.
+fn multiply_rows_portably(input: &Activations, target: &Target<'_>, rows: Range<usize>) {
+    with_format!(target.weights.dtype(),
+        float F => run_portable(float::Rows::<F>::new(input, target, rows)),
+        quantized F => {
+            let tiles = rows.start / ROWS..rows.end.div_ceil(ROWS);
+            with_scratch(|scratch| run_portable(integer::Tiles::<F>::new(input, target, tiles, scratch)));
         }
     );
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::*;
 use crate::activations::BLOCKS;
 use crate::packing::{ReadAt, pack, packed_len};
-use crate::simd::{CODES, run_portable};
+use crate::simd::CODES;
 use crate::{DType, Forms, KernelError, Rows};
 
 #[test]
@@ -44,7 +44,7 @@ fn many_products_at_once() {
 }
 
 /// A simple generator of numbers that look random, the same ones for one seed.
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
@@ -59,7 +59,7 @@ impl Numbers {
 }
 
 /// Random blocks of a format, their scales of reasonable size.
-fn random_weights(dtype: DType, rows: usize, columns: usize, numbers: &mut Numbers) -> Matrix {
+pub(super) fn random_weights(dtype: DType, rows: usize, columns: usize, numbers: &mut Numbers) -> Matrix {
     let mut data: Vec<u8> = (0..rows * dtype.row_bytes(columns).unwrap()).map(|_| numbers.next() as u8).collect();
     let halves: &[usize] = match dtype {
         DType::F16 | DType::Q4_0 | DType::Q5_0 | DType::Q8_0 | DType::Iq4Nl | DType::Iq4Xs => &[0],
@@ -138,11 +138,7 @@ impl Case {
         let mut out = vec![f32::NAN; tokens * rows];
         let (weights, bias) = (&self.weights, Some(&self.bias[..]));
         let target = Target { weights, bias, out: SharedValues::new(&mut out), stride: rows };
-        let input = self.input(0..tokens);
-        with_format!(weights.dtype(),
-            float F => run_portable(float::Rows::<F>::new(&input, &target, 0..rows)),
-            quantized F => run_portable(integer::Tiles::<F>::new(&input, &target, 0..rows.div_ceil(ROWS), &mut Vec::new()))
-        );
+        multiply_rows_portably(&self.input(0..tokens), &target, 0..rows);
         out
     }
 
