@@ -70,7 +70,7 @@ pub struct Activations {
 }
 
 /// Loading a row takes about as long as waking a thread, so threads get several.
-const ROWS_AT_ONCE: usize = 8;
+const ROWS_AT_ONCE: usize = 4;
 
 impl Activations {
     /// Room for `max_tokens` rows of `max_columns` values. This is the only place that allocates.
