@@ -208,6 +208,7 @@ impl<S: Simd> Visitor<S> for ToFloats<'_, S> {
 
 /// Rounds 32 values to integers, and says what those are to be multiplied with.
 #[inline(always)]
+#[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
 fn quantize_block<S: Simd>(simd: S, values: [S::Floats; 4]) -> (S::Codes, f32) {
     let mut largest = simd.splat(0.0);
     for i in 0..4 {
