@@ -51,6 +51,8 @@ pub struct Fabric {
     /// What collectives need besides the caller's buffer.
     pub(crate) scratch: Scratch,
     pub(crate) pieces: Pieces,
+    /// Whether there are links on which this rank reads ahead.
+    pub(crate) reads_ahead: bool,
     /// Operations that have begun and are not done, in order.
     pub(crate) begun: VecDeque<u64>,
 }
@@ -146,6 +148,7 @@ impl Fabric {
             single: None,
             scratch: Scratch::default(),
             pieces: Pieces::new(),
+            reads_ahead: false,
             begun: VecDeque::new(),
         }
     }

@@ -6,6 +6,7 @@ use crate::error::FabricError;
 use crate::executor::{Progress, Run};
 use crate::fabric::Fabric;
 use crate::link::{Interest, Watched};
+use crate::peer::Peer;
 use crate::wait::{Advice, Wait};
 
 /// A rank that sleeps looks this often whether the others are alive.
@@ -42,6 +43,9 @@ impl Fabric {
     fn idle(&mut self, wait: &mut Wait) -> Result<(), FabricError> {
         if self.health.is_troubled() {
             self.health.check()?;
+        }
+        if self.reads_ahead && self.read_ahead() {
+            return Ok(());
         }
         let shares_core = || self.open_peers().any(|(_, peer)| peer.link.shares_core());
         match wait.advise(&self.patience, self.patience.deadline, shares_core) {
@@ -92,6 +96,33 @@ impl Fabric {
         Ok(true)
     }
 
+    /// From now on, up to `most` bytes that come from a rank are taken in while this rank waits for something else, so that
+    /// the other rank can go on with what this one may be waiting for. Without that, messages may be on their way that
+    /// links take in by themselves, which is little. Only operations that block do so.
+    ///
+    /// # Errors
+    /// [`FabricError::Invalid`] when there is no link to that rank.
+    pub fn set_read_ahead(&mut self, from: usize, most: usize) -> Result<(), FabricError> {
+        self.peer(from)?;
+        if let Some(peer) = self.peers[from].take() {
+            self.peers[from] = Some(peer.reading_ahead(most));
+        }
+        self.reads_ahead = true;
+        Ok(())
+    }
+
+    /// True when something was taken in.
+    fn read_ahead(&mut self) -> bool {
+        self.peers.iter_mut().flatten().any(|peer| peer.link.read_ahead())
+    }
+
+    /// Those of which nothing is awaited now, but taken in ahead.
+    fn peers_ahead(&self) -> impl Iterator<Item = (usize, &Peer)> {
+        let peers = self.peers.iter().enumerate().filter(|_| self.reads_ahead);
+        let peers = peers.filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)));
+        peers.filter(|(_, peer)| !peer.is_open() && peer.link.can_read_ahead())
+    }
+
     /// Looks whether a rank has left, which its link need not show.
     pub(crate) fn look_after(&mut self, rank: usize) {
         if self.health.has_left(rank)
@@ -105,20 +136,23 @@ impl Fabric {
     ///
     /// A rank that has sent everything needs all the links that are still open, so it may sleep on any one of them: the
     /// others' data waits in the meantime. A rank that has something left to send must keep all links moving, as others
-    /// may be waiting for room, too; if it cannot watch all links at once, it takes naps.
+    /// may be waiting for room, too; if it cannot watch all links at once, it takes naps. The same goes for a rank that reads
+    /// ahead on other links.
     fn sleep(&mut self, at_most: Duration) -> Result<(), FabricError> {
         let sending = self.open_peers().any(|(_, peer)| peer.is_sending());
         let mut watched = Watched::new();
         let (mut open, mut sleeper) = (0, None);
-        for (rank, peer) in self.open_peers() {
+        for (rank, peer) in self.open_peers().chain(self.peers_ahead()) {
+            let mut interest = peer.interest();
+            interest.receive |= peer.link.can_read_ahead();
             let before = watched.len();
-            peer.link.watch(peer.interest(), &mut watched);
+            peer.link.watch(interest, &mut watched);
             open += 1;
             if watched.len() == before && (sleeper.is_none() || sending && peer.is_sending()) {
-                sleeper = Some((rank, peer.interest()));
+                sleeper = Some((rank, interest));
             }
         }
-        let nap = if sending && open > 1 { NAP } else { CHECK_INTERVAL };
+        let nap = if (sending || self.peers_ahead().next().is_some()) && open > 1 { NAP } else { CHECK_INTERVAL };
         let woken = match sleeper {
             Some((rank, interest)) if watched.is_empty() || sending => {
                 let link = &mut self.peer(rank)?.link;

@@ -388,3 +388,33 @@ fn a_rank_alone_needs_nobody() {
     assert_eq!(buffer, [1.0, 2.0]);
     assert_eq!((fabric.rank(), fabric.size(), fabric.waited()), (0, 1, Duration::ZERO));
 }
+
+/// Messages around a ring of ranks, each longer than links take in: more of them under way than the ring has room for, before
+/// the first rank receives one. It would wait for ever for room if it did not read ahead.
+#[test]
+fn a_rank_that_reads_ahead_lets_a_full_ring_go_on() {
+    const BYTES: usize = 12 << 20;
+    const COUNT: usize = 4;
+    for (size, transport) in [(2, Transport::SharedMemory), (3, Transport::SharedMemory), (4, Transport::Tcp)] {
+        run(size, transport, |mut fabric, team| {
+            fabric.set_deadline(Duration::from_secs(20));
+            let (rank, last) = (fabric.rank(), size - 1);
+            let mut message = vec![0; BYTES];
+            if rank == 0 {
+                fabric.set_read_ahead(last, COUNT * BYTES).unwrap();
+                for number in 0..COUNT {
+                    message.fill(number as u8 + 1);
+                    fabric.send(1, &message).unwrap();
+                }
+            }
+            for number in 0..COUNT {
+                fabric.recv((rank + last) % size, &mut message).unwrap();
+                assert!(message.iter().all(|&byte| byte == number as u8 + 1));
+                if rank > 0 {
+                    fabric.send((rank + 1) % size, &message).unwrap();
+                }
+            }
+            fabric.barrier(&team).unwrap();
+        });
+    }
+}

@@ -18,10 +18,10 @@ use crate::request::{FinishReason, RankStatistics, Request};
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Answers of a rank that links take in without anybody receiving them, in bytes. As long as more are on their way, no
+/// Answers of a rank that rank 0 takes in while it waits for something else, in bytes. As long as more are on their way, no
 /// further step is begun: its ranks could wait for room for their hidden states, each for the next, and the last one for
 /// rank 0, which would be the first to wait.
-const ANSWERS_AHEAD_MAX: usize = 16 << 10;
+pub(crate) const ANSWERS_AHEAD_MAX: usize = 8 << 20;
 
 /// Rank 0 with its way to the front.
 pub(crate) struct Leader<'a> {
@@ -171,6 +171,13 @@ impl<'a> Leader<'a> {
         if answers > ANSWERS_AHEAD_MAX { 0 } else { self.member.job().layout.pipeline.saturating_sub(steps) }
     }
 
+    /// Whether the answers to one token of each sequence are so long that a step will be the only one under way, and
+    /// should take whoever can go on.
+    fn is_wordy(&self) -> bool {
+        let all = self.sequences.iter().filter(|sequence| sequence.wants_all_logits()).count();
+        all * self.member.answer_bytes(&[Asked { row: 0, best: None }]) > ANSWERS_AHEAD_MAX
+    }
+
     /// Asks all ranks for their times for each generation that has ended.
     fn ask_for_reports(&mut self) -> Result<(), RankError> {
         while self.free_stages() > 0
@@ -188,9 +195,7 @@ impl<'a> Leader<'a> {
         if free == 0 {
             return Ok(false);
         }
-        // Where all logits are wanted, this step will be the only one under way, so it takes whoever can go on.
-        let alone = self.sequences.iter().any(Sequence::wants_all_logits);
-        self.schedule.next(if alone { 1 } else { free }, &mut self.shares);
+        self.schedule.next(if self.is_wordy() { 1 } else { free }, &mut self.shares);
         if self.shares.is_empty() {
             return Ok(false);
         }

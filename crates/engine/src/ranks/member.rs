@@ -9,6 +9,7 @@ use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard,
 use crate::candidates::Scored;
 use crate::memory::{available_bytes, peak_resident_bytes};
 use crate::ranks::answers::{Answers, answer_length, pack};
+use crate::ranks::leader::ANSWERS_AHEAD_MAX;
 use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
 use crate::ranks::protocol::{Job, Weights};
 use crate::request::RankStatistics;
@@ -95,6 +96,12 @@ impl Member {
         }
         if job.crowded {
             fabric.set_crowded(true);
+        }
+        if rank == 0 {
+            // What answers rank 0 must not wait for it while it waits itself, for room for plans and hidden states.
+            for other in layout.last_stage().filter(|&other| layout.pipeline > 1 && other != rank) {
+                fabric.set_read_ahead(other, ANSWERS_AHEAD_MAX)?;
+            }
         }
         let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
         let options = ShardOptions {

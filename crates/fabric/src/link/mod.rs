@@ -1,5 +1,6 @@
 //! What a link between two ranks does, whatever it is made of.
 
+mod ahead;
 pub(crate) mod rdma;
 mod shared_memory;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::ahead::ReadAhead;
 pub(crate) use self::shared_memory::{SharedFile, SharedMemoryLink, ring_bytes};
 pub(crate) use self::tcp::TcpLink;
 pub use self::watched::Watched;
@@ -108,6 +110,16 @@ pub trait Link: Send {
     /// Adds what to poll in order to be woken up when there may be something to do. A link without sockets adds nothing:
     /// who sleeps on several links has to look at it every now and then.
     fn watch<'a>(&'a self, interest: Interest, sockets: &mut Watched<'a>);
+
+    /// Whether [`Link::read_ahead`] may take something in, which only links that were made for it do.
+    fn can_read_ahead(&self) -> bool {
+        false
+    }
+
+    /// Takes in what has come and nobody receives yet, so that the other side can go on. True when there was something.
+    fn read_ahead(&mut self) -> bool {
+        false
+    }
 
     /// Whether the other side was last seen on the core that this side runs on, so that it gets nothing done while this
     /// side polls. Links to other machines, and those that cannot tell, say no.

@@ -9,7 +9,7 @@ pub(crate) use self::combine::Pieces;
 use self::stale::Stale;
 use crate::error::{Cause, FabricError, View};
 use crate::layout::{Layout, PIECES};
-use crate::link::{Cable, Interest, Link, LinkCounters, Transport};
+use crate::link::{Cable, Interest, Link, LinkCounters, ReadAhead, Transport};
 use crate::message::{HEADER_BYTES, HEADER_BYTES_BEFORE_LENGTHS, Header, Tags, decode_header};
 
 /// The bytes that are moved in one direction of a link before the next one has its turn. What both ranks of a pair
@@ -84,6 +84,11 @@ impl Peer {
             stale: None,
             skipped: 0,
         }
+    }
+
+    /// The same with up to `most` bytes taken in before they are received.
+    pub(crate) fn reading_ahead(self, most: usize) -> Self {
+        Self { link: Box::new(ReadAhead::new(self.link, most)), ..self }
     }
 
     /// Remembers that the other side has left.
