@@ -1,8 +1,9 @@
 //! Quantized tensor formats and the operations on them, on the CPU.
 //!
 //! A [`Matrix`] holds weights in the block layout in which GGUF files store them, until [`pack`] moves them to memory in the
-//! order in which they are used; [`multiply`] takes [`Activations`] through one or more of them. The other operations of a transformer layer follow:
-//! [`rms_norm_in_place`], [`gate_in_place`], [`RopeAngles`], [`KvCache`] and [`attend`]. All of them run on a [`Pool`] of threads.
+//! order in which they are used; [`multiply`] takes [`Activations`] through one or more of them. What happens to values on
+//! their way into a product is done while they are loaded ([`Rows`]). The other operations of a transformer layer follow:
+//! [`rms_norm_in_place`], [`RopeAngles`], [`KvCache`] and [`attend`]. All of them run on a [`Pool`] of threads.
 //!
 //! **Invariant:** the result for one row of weights and one token depends on nothing else. Neither the number of tokens,
 //! rows or threads of a call, nor the instruction set changes a bit of it. That is why any split of a model over ranks
@@ -24,10 +25,10 @@ pub mod probe;
 mod rope;
 mod simd;
 
-pub use activations::{Activations, Forms, Rows};
+pub use activations::{Activations, Forms, Rows, round_into, rounded_words};
 pub use attention::{Attention, AttentionScratch, Stretch, attend};
 pub use dtype::DType;
-pub use elementwise::{Gate, add_assign, gate_in_place};
+pub use elementwise::{Gate, add_assign};
 pub use error::KernelError;
 pub use formats::dequantize;
 pub use kv_cache::{KvCache, KvType};

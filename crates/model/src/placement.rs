@@ -8,6 +8,9 @@ use crate::split::{proportional, proportional_units};
 /// Output rows are cut at multiples of this many, so that kernels which work on several rows at once rarely meet a cut.
 const ROW_UNIT: usize = 8;
 
+/// Columns are rounded to integers in blocks of this many.
+const COLUMN_UNIT: usize = 32;
+
 /// The place of one rank: a range of layers (its stage), and a slice of each tensor in them.
 ///
 /// Every matrix is split by output rows. The ranks of a stage gather the slices after each product, so that every
@@ -46,6 +49,16 @@ impl Placement {
         Parts { all: proportional_units(rows, unit, &self.shares), index: self.index }
     }
 
+    /// How `columns` that are the output of one product and the input of the next are shared out within the stage: in whole
+    /// blocks, so that each rank can round its own.
+    pub(crate) fn columns(&self, columns: usize) -> Parts {
+        let even = self.rows(columns);
+        let all = proportional_units(columns, COLUMN_UNIT, &self.shares);
+        // Small models are cut finer, because a block more or less would be much to a rank.
+        let much = all.iter().zip(&even.all).any(|(blocks, even)| blocks.len() * 8 > even.len() * 9);
+        if much { even } else { Parts { all, index: self.index } }
+    }
+
     /// How the query heads are shared out within the stage.
     pub(crate) fn heads(&self, attention: &Attention) -> Parts {
         Parts { all: proportional(attention.heads, &self.shares), index: self.index }
@@ -75,6 +88,13 @@ impl Parts {
         self.all.last().map_or(0, |range| range.end)
     }
 
+    /// The same cuts, each where `place` says, if it does so of all.
+    pub(crate) fn mapped(&self, place: impl Fn(usize) -> Option<usize>) -> Option<Self> {
+        let all =
+            self.all.iter().map(|range| Some(place(range.start)?..place(range.end)?)).collect::<Option<Vec<_>>>()?;
+        Some(Self { all, index: self.index })
+    }
+
     /// The same cuts with every unit `factor` elements wide.
     pub(crate) fn scaled(&self, factor: usize) -> Self {
         let all = self.all.iter().map(|range| range.start * factor..range.end * factor).collect();
@@ -102,5 +122,11 @@ mod tests {
         assert_eq!(place.rows(576).all, [0..192, 192..384, 384..576]);
         assert_eq!(place.rows(1000).own(), 336..672);
         assert_eq!(place.rows(7).all, [0..3, 3..5, 5..7]);
+        assert_eq!(place.columns(1536).all, [0..512, 512..1024, 1024..1536]);
+        assert_eq!(place.columns(1000).all, [0..352, 352..704, 704..1000]);
+        assert_eq!(place.columns(100).all, place.rows(100).all);
+        let blocks = place.columns(96);
+        assert_eq!(blocks.mapped(|cut| cut.is_multiple_of(32).then_some(cut / 32)).unwrap().all, [0..1, 1..2, 2..3]);
+        assert_eq!(place.rows(100).mapped(|cut| cut.is_multiple_of(32).then_some(cut)), None);
     }
 }

@@ -1,11 +1,13 @@
 //! The inputs of products, as floats and as 8-bit integers.
 
 mod rows;
+mod words;
 
 use bytemuck::{Pod, Zeroable};
 
 pub use self::rows::Rows;
 use self::rows::{Visitor, visit};
+pub use self::words::{round_into, rounded_words};
 use crate::simd::{CODES, LANES, Simd, Task, dispatch};
 use crate::{Matrix, Pool};
 
@@ -86,9 +88,7 @@ impl Activations {
     /// When the values are no whole number of rows, or there is no room for so many or such long ones.
     pub fn load(&mut self, pool: &Pool, rows: &Rows<'_>, forms: Forms) {
         let (tokens, columns) = (rows.count(), rows.columns());
-        let fits = tokens <= self.max_tokens && columns <= self.max_columns;
-        assert!(fits, "no room for {tokens} rows of {columns} values");
-        (self.tokens, self.columns, self.forms) = (tokens, columns, forms);
+        self.begin(tokens, columns, forms);
         if forms.codes {
             let groups = columns.div_ceil(GROUP);
             pool.for_each_piece(&mut self.groups[..tokens * groups], ROWS_AT_ONCE * groups, |piece, inputs| {
@@ -97,10 +97,17 @@ impl Activations {
         }
         if forms.floats {
             let padded = columns.next_multiple_of(CODES);
-            pool.for_each_piece(&mut self.values[..tokens * padded], ROWS_AT_ONCE * padded, |piece, values| {
-                dispatch(Copy { rows, first: piece * ROWS_AT_ONCE, padded, values });
-            });
+            let values = &mut self.values[..tokens * padded];
+            values.chunks_exact_mut(padded).for_each(|row| row[columns..].fill(0.0));
+            rows.write(pool, values, 0, padded);
         }
+    }
+
+    /// Makes place for rows.
+    fn begin(&mut self, tokens: usize, columns: usize, forms: Forms) {
+        let fits = tokens <= self.max_tokens && columns <= self.max_columns;
+        assert!(fits, "no room for {tokens} rows of {columns} values");
+        (self.tokens, self.columns, self.forms) = (tokens, columns, forms);
     }
 
     /// Whether a product with this matrix can take what is loaded.
@@ -170,42 +177,6 @@ impl<S: Simd> Visitor<S> for ToCodes<'_, S> {
     }
 }
 
-/// Writes rows as they are.
-struct Copy<'a> {
-    rows: &'a Rows<'a>,
-    first: usize,
-    /// Values in a row with its padding.
-    padded: usize,
-    values: &'a mut [f32],
-}
-
-impl Task for Copy<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S) {
-        let Copy { rows, first, padded, values } = self;
-        let count = values.len() / padded;
-        visit(simd, rows, first, count, &mut ToFloats { simd, padded, values });
-    }
-}
-
-struct ToFloats<'a, S> {
-    simd: S,
-    padded: usize,
-    values: &'a mut [f32],
-}
-
-impl<S: Simd> Visitor<S> for ToFloats<'_, S> {
-    #[inline(always)]
-    fn block(&mut self, row: usize, block: usize, values: [S::Floats; 4]) {
-        let (quarters, _) = self.values[row * self.padded + block * CODES..][..CODES].as_chunks_mut::<LANES>();
-        for i in 0..4 {
-            self.simd.store(values[i], &mut quarters[i]);
-        }
-    }
-}
-
 /// Rounds 32 values to integers, and says what those are to be multiplied with.
 #[inline(always)]
 #[allow(clippy::needless_range_loop)] // Iterators over arrays of vectors keep them in memory instead of registers.
@@ -240,7 +211,7 @@ fn set_block<S: Simd>(simd: S, group: &mut InputGroup, index: usize, codes: S::C
 mod tests {
     use super::*;
     use crate::simd::run_portable;
-    use crate::{Gate, gate_in_place, rms_norm_in_place};
+    use crate::{Gate, rms_norm_in_place};
     use proptest::prelude::*;
 
     fn quantized(values: &[f32], with: impl Fn(Quantize<'_>)) -> Vec<InputGroup> {
@@ -303,12 +274,61 @@ mod tests {
             on_the_way.load(&pool, &Rows::Normed { x: &x, weight: &other[..columns], epsilon: 1e-5 }, Forms::ALL);
             prop_assert!((0..tokens).all(|token| loaded(&before, token) == loaded(&on_the_way, token)));
 
-            let mut gated = x.clone();
-            gate_in_place(&pool, &mut gated, &other, kind);
+            let mut gated = vec![0.0; x.len()];
+            let gates = Rows::Gated { gate: &x, up: &other, kind, columns };
+            gates.write(&pool, &mut gated, 0, columns);
             before.load(&pool, &Rows::Plain { x: &gated, columns }, Forms::ALL);
-            on_the_way.load(&pool, &Rows::Gated { gate: &x, up: &other, kind, columns }, Forms::ALL);
+            on_the_way.load(&pool, &gates, Forms::ALL);
             prop_assert!((0..tokens).all(|token| loaded(&before, token) == loaded(&on_the_way, token)));
         }
+    }
+
+    proptest! {
+        #[test]
+        fn ranks_that_round_their_columns_make_together_what_one_makes(
+            cut in 0usize..6,
+            blocks in 6usize..20,
+            tokens in prop_oneof![1usize..4, 15usize..20],
+            threads in 1usize..4,
+            seed in 0u32..1000,
+        ) {
+            let (cut, columns) = (cut * CODES, blocks * CODES);
+            let x: Vec<f32> = (0..tokens * columns).map(|i| ((i as f32 + seed as f32) * 12.9898).sin() * 3.0).collect();
+            let pool = Pool::new(threads).unwrap();
+            let stride = rounded_words(columns).unwrap();
+            let mut words = vec![f32::NAN; tokens * stride];
+            for part in [0..cut, cut..columns].into_iter().filter(|part| !part.is_empty()) {
+                let own: Vec<f32> = x.chunks(columns).flat_map(|row| &row[part.clone()]).copied().collect();
+                let first = rounded_words(part.start).unwrap();
+                round_into(&pool, &Rows::Plain { x: &own, columns: part.len() }, &mut words, first, stride);
+            }
+            let (mut whole, mut together) = (Activations::new(tokens, columns), Activations::new(tokens, columns));
+            // What was there before must not show.
+            together.load(&pool, &Rows::Plain { x: &vec![9.0; tokens * columns], columns }, Forms::ALL);
+            whole.load(&pool, &Rows::Plain { x: &x, columns }, Forms::CODES);
+            together.load_rounded(&pool, &words, columns);
+            for token in 0..tokens {
+                let bytes = |input: &Activations| bytemuck::cast_slice::<_, u8>(input.groups(token)).to_vec();
+                prop_assert_eq!(bytes(&whole), bytes(&together));
+            }
+        }
+
+        #[test]
+        fn rows_are_written_between_what_stays(columns in 1usize..100, first in 0usize..9, behind in 0usize..9, tokens in 1usize..20) {
+            let x: Vec<f32> = (0..tokens * columns).map(|i| i as f32).collect();
+            let stride = first + columns + behind;
+            let mut out = vec![-1.0; tokens * stride];
+            Rows::Plain { x: &x, columns }.write(&Pool::new(2).unwrap(), &mut out, first, stride);
+            for (row, found) in x.chunks(columns).zip(out.chunks(stride)) {
+                prop_assert_eq!(&found[first..first + columns], row);
+                prop_assert!(found[..first].iter().chain(&found[first + columns..]).all(|value| *value == -1.0));
+            }
+        }
+    }
+
+    #[test]
+    fn only_whole_blocks_can_be_rounded_by_parts() {
+        assert_eq!((rounded_words(0), rounded_words(64), rounded_words(48)), (Some(0), Some(18), None));
     }
 
     #[test]

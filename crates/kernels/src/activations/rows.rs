@@ -1,9 +1,10 @@
 //! What rows of inputs are made from, on their way into a product.
 
-use crate::Gate;
+use super::ROWS_AT_ONCE;
 use crate::elementwise::activation;
 use crate::norm::factor_of_row;
-use crate::simd::{CODES, LANES, Simd};
+use crate::simd::{CODES, LANES, Simd, Task, dispatch};
+use crate::{Gate, Pool};
 
 /// Rows of values, with what is left to be done to them before a product takes them. So nothing has to be written to
 /// memory in between.
@@ -25,7 +26,7 @@ pub enum Rows<'a> {
         /// Added to the mean square.
         epsilon: f32,
     },
-    /// `act(gate) * up`, as [`crate::gate_in_place`] computes it.
+    /// `act(gate) * up`, value by value.
     Gated {
         /// What goes through the activation, `[tokens, columns]`.
         gate: &'a [f32],
@@ -59,6 +60,64 @@ impl Rows<'_> {
             assert_eq!(gate.len(), up.len(), "both must have the same size");
         }
         x.len() / columns
+    }
+
+    /// Writes each row to `out` from column `first` of its row of `stride` columns on. What lies around it stays.
+    ///
+    /// # Panics
+    /// When the rows do not fit.
+    pub fn write(&self, pool: &Pool, out: &mut [f32], first: usize, stride: usize) {
+        let fits = first + self.columns() <= stride && out.len() == self.count() * stride;
+        assert!(fits, "rows of {} columns do not fit from column {first} of {stride} on", self.columns());
+        pool.for_each_piece(out, ROWS_AT_ONCE * stride, |piece, out| {
+            dispatch(Write { rows: self, first_row: piece * ROWS_AT_ONCE, out, first, stride });
+        });
+    }
+}
+
+/// Writes rows as floats.
+struct Write<'a> {
+    rows: &'a Rows<'a>,
+    first_row: usize,
+    out: &'a mut [f32],
+    first: usize,
+    stride: usize,
+}
+
+impl Task for Write<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        let Write { rows, first_row, out, first, stride } = self;
+        let (count, columns) = (out.len() / stride, rows.columns());
+        visit(simd, rows, first_row, count, &mut ToFloats { simd, out, first, stride, columns });
+    }
+}
+
+struct ToFloats<'a, S> {
+    simd: S,
+    out: &'a mut [f32],
+    first: usize,
+    stride: usize,
+    columns: usize,
+}
+
+impl<S: Simd> Visitor<S> for ToFloats<'_, S> {
+    #[inline(always)]
+    fn block(&mut self, row: usize, block: usize, values: [S::Floats; 4]) {
+        let length = CODES.min(self.columns - block * CODES);
+        let out = &mut self.out[row * self.stride + self.first + block * CODES..][..length];
+        let mut part = [0.0; CODES];
+        let whole = length == CODES;
+        let to = if whole { &mut *out } else { &mut part[..] };
+        let (quarters, _) = to.as_chunks_mut::<LANES>();
+        for i in 0..4 {
+            self.simd.store(values[i], &mut quarters[i]);
+        }
+        if !whole {
+            out.copy_from_slice(&part[..length]);
+        }
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::ops::Range;
 
-use kernels::{Forms, KvCache, Matrix, Product, RopeLayout, Rows, add_assign, attend, multiply, rms_norm_in_place};
+use kernels::{Forms, KvCache, Matrix, Product, RopeLayout, Rows, attend, multiply, rms_norm_in_place};
 
-use super::{SplitMatrix, Step, gather, place_columns, post_norm, select, select_bias};
+use super::split_matrix::{Gathering, SplitMatrix};
+use super::{Step, select, select_bias};
 use crate::arch::{Attention, Blueprint, Layer};
-use crate::placement::{Parts, Placement};
+use crate::placement::Placement;
 use crate::split::kv_heads_for;
 use crate::{Gguf, ModelError, ShardOptions};
 
@@ -23,8 +24,6 @@ pub(crate) struct AttentionBlock {
     kv_heads: Range<usize>,
     /// For each of this rank's query heads the index of its KV head in the cache.
     kv_head_of: Vec<usize>,
-    /// The elements of all heads, by rank.
-    elements: Parts,
     norm: Vec<f32>,
     query: Projection,
     key: Projection,
@@ -32,7 +31,6 @@ pub(crate) struct AttentionBlock {
     query_norm: Option<Vec<f32>>,
     key_norm: Option<Vec<f32>>,
     output: SplitMatrix,
-    post_norm: Option<Vec<f32>>,
     /// One for each slot.
     caches: Vec<KvCache>,
 }
@@ -79,18 +77,18 @@ impl AttentionBlock {
         let head_norm =
             |tensor: &str| attention.query_key_norm.then(|| file.vector_of(&name(tensor), head_dim)).transpose();
         let all_elements = attention.heads * head_dim;
+        let output = SplitMatrix::load(file, &name("attn_output"), parts.scaled(head_dim), placement.rows(hidden))?;
+        let post_norm = post_norms.then(|| file.vector_of(&name("post_attention_norm.weight"), hidden)).transpose()?;
         let cache = || KvCache::new(options.kv_type, options.context, kv_heads.len(), head_dim);
         Ok(Self {
             kv_head_of: heads.clone().map(|head| head / group - kv_heads.start).collect(),
-            elements: parts.scaled(head_dim),
             norm: file.vector_of(&name("attn_norm.weight"), hidden)?,
             query: Projection::load(file, &name("attn_q"), hidden, all_elements, elements(&heads))?,
             key: kv("attn_k")?,
             value: kv("attn_v")?,
             query_norm: head_norm("attn_q_norm.weight")?,
             key_norm: head_norm("attn_k_norm.weight")?,
-            output: SplitMatrix::load(file, &name("attn_output"), all_elements, placement.rows(hidden))?,
-            post_norm: post_norms.then(|| file.vector_of(&name("post_attention_norm.weight"), hidden)).transpose()?,
+            output: output.with_post_norm(post_norm),
             caches: (0..options.slots).map(|_| cache()).collect(),
             rope_layout: blueprint.ropes[attention.rope].layout,
             attention: attention.clone(),
@@ -101,55 +99,43 @@ impl AttentionBlock {
 
     /// The block's weights, in the order in which they are used.
     pub(crate) fn matrices(&self) -> [&Matrix; 4] {
-        [&self.query.weights, &self.key.weights, &self.value.weights, &self.output.weights]
+        [&self.query.weights, &self.key.weights, &self.value.weights, self.output.weights()]
     }
 
     /// The same, to be moved.
     pub(crate) fn matrices_mut(&mut self) -> [&mut Matrix; 4] {
-        [&mut self.query.weights, &mut self.key.weights, &mut self.value.weights, &mut self.output.weights]
+        [&mut self.query.weights, &mut self.key.weights, &mut self.value.weights, self.output.weights_mut()]
     }
 
     /// Adds attention over the hidden state [tokens, hidden] to it.
     pub(crate) fn forward(&mut self, step: &mut Step<'_>, hidden: &mut [f32]) -> Result<(), ModelError> {
-        let tokens = step.tokens;
-        self.attend_own_heads(step, hidden);
-        let scratch = &mut *step.scratch;
-        let heads = &mut scratch.heads[..tokens * self.elements.total()];
-        gather(step.exchange, &self.elements, tokens, heads)?;
-        let rows = Rows::Plain { x: heads, columns: self.elements.total() };
-        scratch.activations.load(step.pool, &rows, self.output.forms());
-        let mut result = std::mem::take(&mut scratch.result);
-        let added = &mut result[..hidden.len()];
-        self.output.multiply(step.pool, &scratch.activations, added);
-        let gathered = self.output.gather(step.exchange, tokens, added);
-        post_norm(step, self.post_norm.as_ref(), added);
-        add_assign(step.pool, hidden, added);
-        step.scratch.result = result;
-        gathered
+        if !self.heads.is_empty() {
+            self.attend_own_heads(step, hidden);
+        }
+        // Where there are more ranks than heads, or one's share is small, it has none, but computes its rows all the same.
+        let columns = self.output.own_columns().len();
+        let (gathering, scratch) = step.gathering();
+        let own = Rows::Plain { x: &scratch.attended[..gathering.tokens * columns], columns };
+        self.output.add_product(gathering, &own, hidden)
     }
 
-    /// Computes this rank's heads into their columns of the scratch's `heads`.
+    /// Computes this rank's heads, of which there are some, into the scratch's `attended`.
     fn attend_own_heads(&mut self, step: &mut Step<'_>, hidden: &[f32]) {
-        if self.heads.is_empty() {
-            // There are more ranks than heads, or this one's share is small; it still computes its rows elsewhere.
-            return;
-        }
-        let (pool, tokens, epsilon) = (step.pool, step.tokens, step.epsilon);
+        let (angles, stretches) = (&step.angles[self.attention.rope], step.stretches);
+        let (Gathering { pool, tokens, epsilon, buffers, .. }, scratch) = step.gathering();
         let head_dim = self.attention.head_dim;
-        let scratch = &mut *step.scratch;
         let normed = Rows::Normed { x: hidden, weight: &self.norm, epsilon };
         let weights = [&self.query.weights, &self.key.weights, &self.value.weights];
-        scratch.activations.load(pool, &normed, Forms::for_weights(&weights));
+        buffers.activations.load(pool, &normed, Forms::for_weights(&weights));
         let queries = &mut scratch.queries[..tokens * self.heads.len() * head_dim];
         let keys = &mut scratch.keys[..tokens * self.kv_heads.len() * head_dim];
         let values = &mut scratch.values[..tokens * self.kv_heads.len() * head_dim];
         let mut products = [self.query.product(queries), self.key.product(keys), self.value.product(values)];
-        multiply(pool, &scratch.activations, &mut products);
+        multiply(pool, &buffers.activations, &mut products);
         if let (Some(query_norm), Some(key_norm)) = (&self.query_norm, &self.key_norm) {
             rms_norm_in_place(pool, queries, head_dim, query_norm, epsilon);
             rms_norm_in_place(pool, keys, head_dim, key_norm, epsilon);
         }
-        let angles = &step.angles[self.attention.rope];
         angles.rotate(self.rope_layout, queries, self.heads.len(), head_dim);
         angles.rotate(self.rope_layout, keys, self.kv_heads.len(), head_dim);
         let shape = kernels::Attention {
@@ -162,12 +148,11 @@ impl AttentionBlock {
         let attended = &mut scratch.attended[..queries.len()];
         let kv_width = self.kv_heads.len() * head_dim;
         let mut first = 0;
-        for stretch in step.stretches {
+        for stretch in stretches {
             let rows = first * kv_width..(first + stretch.tokens) * kv_width;
             self.caches[stretch.slot].store(stretch.first_position, &keys[rows.clone()], &values[rows]);
             first += stretch.tokens;
         }
-        attend(pool, &shape, &self.caches, step.stretches, queries, attended, &mut scratch.attention);
-        place_columns(attended, self.elements.own(), &mut scratch.heads, self.elements.total());
+        attend(pool, &shape, &self.caches, stretches, queries, attended, &mut scratch.attention);
     }
 }

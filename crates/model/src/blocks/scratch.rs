@@ -1,29 +1,28 @@
 //! Buffers for the values between operations. They are made once, for the largest step, so that a step allocates
 //! nothing.
 
-use kernels::{Activations, AttentionScratch};
+use kernels::AttentionScratch;
 
+use super::split_matrix::Buffers;
 use crate::ShardOptions;
 use crate::arch::Blueprint;
 
 /// The buffers. Each holds one row per token.
 pub(crate) struct Scratch {
-    /// The input of a product in the form that products take.
-    pub(super) activations: Activations,
+    pub(super) buffers: Buffers,
+    pub(super) own: Own,
+}
+
+/// Those whose values stay on this rank.
+pub(super) struct Own {
     /// This rank's queries, and after attention its results.
     pub(super) queries: Vec<f32>,
     pub(super) attended: Vec<f32>,
     pub(super) keys: Vec<f32>,
     pub(super) values: Vec<f32>,
-    /// All ranks' results of attention.
-    pub(super) heads: Vec<f32>,
     /// This rank's columns of the feed-forward network's width.
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,
-    /// All ranks' columns.
-    pub(super) wide: Vec<f32>,
-    /// What a block adds to the hidden state.
-    pub(super) result: Vec<f32>,
     pub(super) attention: AttentionScratch,
 }
 
@@ -38,23 +37,20 @@ impl Scratch {
         let wide = largest(&|layer| layer.feed_forward.width);
         let widest = heads.max(wide).max(blueprint.hidden);
         let rows = |width: usize| vec![0.0; tokens * width];
-        Self {
-            activations: Activations::new(tokens, widest),
+        let own = Own {
             queries: rows(heads),
             attended: rows(heads),
             keys: rows(kv_heads),
             values: rows(kv_heads),
-            heads: rows(heads),
             gate: rows(wide),
             up: rows(wide),
-            wide: rows(wide),
-            result: rows(blueprint.hidden),
             attention: AttentionScratch::new(
                 options.threads,
                 largest(&|layer| layer.attention.heads),
                 largest(&|layer| layer.attention.head_dim),
                 options.context,
             ),
-        }
+        };
+        Self { buffers: Buffers::new(tokens, widest, blueprint.hidden), own }
     }
 }
