@@ -171,11 +171,13 @@ impl<'a> Leader<'a> {
         if answers > ANSWERS_AHEAD_MAX { 0 } else { self.member.job().layout.pipeline.saturating_sub(steps) }
     }
 
-    /// Whether the answers to one token of each sequence are so long that a step will be the only one under way, and
-    /// should take whoever can go on.
-    fn is_wordy(&self) -> bool {
+    /// Whether a step should take whoever can go on: when all logits are wanted, and the answers to one token of each
+    /// sequence are so long that it will be the only one under way, or stages have no cores of their own. There, to share
+    /// a pass over the weights is worth more than to keep all stages busy.
+    fn shares_step(&self) -> bool {
         let all = self.sequences.iter().filter(|sequence| sequence.wants_all_logits()).count();
-        all * self.member.answer_bytes(&[Asked { row: 0, best: None }]) > ANSWERS_AHEAD_MAX
+        let crowded = self.member.job().crowded;
+        all > 0 && (crowded || all * self.member.answer_bytes(&[Asked { row: 0, best: None }]) > ANSWERS_AHEAD_MAX)
     }
 
     /// Asks all ranks for their times for each generation that has ended.
@@ -195,7 +197,7 @@ impl<'a> Leader<'a> {
         if free == 0 {
             return Ok(false);
         }
-        self.schedule.next(if self.is_wordy() { 1 } else { free }, &mut self.shares);
+        self.schedule.next(if self.shares_step() { 1 } else { free }, &mut self.shares);
         if self.shares.is_empty() {
             return Ok(false);
         }
