@@ -1,11 +1,7 @@
-//! Operations on each value by itself.
+//! Functions of each value by itself.
 
-use crate::Pool;
 use crate::simd::Simd;
 use crate::simd::math::times_sigmoid;
-
-/// Values that a thread takes at a time: fewer are not worth waking it.
-const PORTION: usize = 1 << 14;
 
 /// The function that opens or closes a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,19 +10,6 @@ pub enum Gate {
     Silu,
     /// The Gaussian error linear unit in its tanh approximation.
     GeluTanh,
-}
-
-/// Adds `y` to `x`.
-///
-/// # Panics
-/// When they differ in length.
-pub fn add_assign(pool: &Pool, x: &mut [f32], y: &[f32]) {
-    assert_eq!(x.len(), y.len(), "both must have the same size");
-    pool.for_each_piece(x, PORTION, |index, x| {
-        for (x, y) in x.iter_mut().zip(&y[index * PORTION..]) {
-            *x += y;
-        }
-    });
 }
 
 /// The function of a gate, lane by lane, with a relative error below 1e-6 where it is at least 1e-30 in size.
@@ -47,7 +30,7 @@ pub(crate) fn activation<S: Simd>(simd: S, kind: Gate, x: S::Floats) -> S::Float
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rows;
+    use crate::{Pool, Rows};
 
     fn gated(gate: &[f32], up: &[f32], kind: Gate) -> Vec<f32> {
         let mut out = vec![0.0; gate.len()];
@@ -89,16 +72,6 @@ mod tests {
             let gate = gated(&[-1e4, -200.0, -0.0, 200.0, 1e4], &[1.0; 5], kind);
             assert!(gate[..3].iter().all(|value| value.abs() < 1e-30), "{gate:?}");
             assert_eq!(gate[3..], [200.0, 1e4]);
-        }
-    }
-
-    #[test]
-    fn adds_on_any_number_of_threads() {
-        let y: Vec<f32> = (0..PORTION * 2 + 5).map(|i| i as f32).collect();
-        for threads in [1, 3] {
-            let mut x = vec![0.5; y.len()];
-            add_assign(&Pool::new(threads).unwrap(), &mut x, &y);
-            assert!(x.iter().zip(&y).all(|(x, y)| *x == y + 0.5));
         }
     }
 }

@@ -28,7 +28,7 @@ mod simd;
 pub use activations::{Activations, Forms, Rows, round_into, rounded_words};
 pub use attention::{Attention, AttentionScratch, Stretch, attend};
 pub use dtype::DType;
-pub use elementwise::{Gate, add_assign};
+pub use elementwise::Gate;
 pub use error::KernelError;
 pub use formats::dequantize;
 pub use kv_cache::{KvCache, KvType};

@@ -323,6 +323,9 @@ mod tests {
                 prop_assert_eq!(&found[first..first + columns], row);
                 prop_assert!(found[..first].iter().chain(&found[first + columns..]).all(|value| *value == -1.0));
             }
+            let mut sums: Vec<f32> = x.iter().map(|value| value * 0.3).collect();
+            Rows::Plain { x: &x, columns }.add_to(&Pool::new(2).unwrap(), &mut sums);
+            prop_assert!(sums.iter().zip(&x).all(|(sum, value)| *sum == value * 0.3 + value));
         }
     }
 

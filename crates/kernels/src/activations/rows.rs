@@ -6,6 +6,9 @@ use crate::norm::factor_of_row;
 use crate::simd::{CODES, LANES, Simd, Task, dispatch};
 use crate::{Gate, Pool};
 
+/// Sums that a thread takes at a time: fewer are not worth waking it.
+const SUMS_AT_ONCE: usize = 1 << 14;
+
 /// Rows of values, with what is left to be done to them before a product takes them. So nothing has to be written to
 /// memory in between.
 #[derive(Debug, Clone, Copy)]
@@ -70,13 +73,26 @@ impl Rows<'_> {
         let fits = first + self.columns() <= stride && out.len() == self.count() * stride;
         assert!(fits, "rows of {} columns do not fit from column {first} of {stride} on", self.columns());
         pool.for_each_piece(out, ROWS_AT_ONCE * stride, |piece, out| {
-            dispatch(Write { rows: self, first_row: piece * ROWS_AT_ONCE, out, first, stride });
+            dispatch(Write::<false> { rows: self, first_row: piece * ROWS_AT_ONCE, out, first, stride });
+        });
+    }
+
+    /// Adds each row to that of `sums`, `[tokens, columns]`.
+    ///
+    /// # Panics
+    /// When there are not as many rows in both.
+    pub fn add_to(&self, pool: &Pool, sums: &mut [f32]) {
+        let stride = self.columns();
+        assert_eq!(sums.len(), self.count() * stride, "both must have the same size");
+        let at_once = SUMS_AT_ONCE.div_ceil(stride);
+        pool.for_each_piece(sums, at_once * stride, |piece, out| {
+            dispatch(Write::<true> { rows: self, first_row: piece * at_once, out, first: 0, stride });
         });
     }
 }
 
-/// Writes rows as floats.
-struct Write<'a> {
+/// Writes rows as floats, or adds them to what is there.
+struct Write<'a, const ADD: bool> {
     rows: &'a Rows<'a>,
     first_row: usize,
     out: &'a mut [f32],
@@ -84,18 +100,18 @@ struct Write<'a> {
     stride: usize,
 }
 
-impl Task for Write<'_> {
+impl<const ADD: bool> Task for Write<'_, ADD> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Write { rows, first_row, out, first, stride } = self;
         let (count, columns) = (out.len() / stride, rows.columns());
-        visit(simd, rows, first_row, count, &mut ToFloats { simd, out, first, stride, columns });
+        visit(simd, rows, first_row, count, &mut ToFloats::<S, ADD> { simd, out, first, stride, columns });
     }
 }
 
-struct ToFloats<'a, S> {
+struct ToFloats<'a, S, const ADD: bool> {
     simd: S,
     out: &'a mut [f32],
     first: usize,
@@ -103,17 +119,21 @@ struct ToFloats<'a, S> {
     columns: usize,
 }
 
-impl<S: Simd> Visitor<S> for ToFloats<'_, S> {
+impl<S: Simd, const ADD: bool> Visitor<S> for ToFloats<'_, S, ADD> {
     #[inline(always)]
     fn block(&mut self, row: usize, block: usize, values: [S::Floats; 4]) {
         let length = CODES.min(self.columns - block * CODES);
         let out = &mut self.out[row * self.stride + self.first + block * CODES..][..length];
         let mut part = [0.0; CODES];
         let whole = length == CODES;
+        if ADD && !whole {
+            part[..length].copy_from_slice(out);
+        }
         let to = if whole { &mut *out } else { &mut part[..] };
         let (quarters, _) = to.as_chunks_mut::<LANES>();
         for i in 0..4 {
-            self.simd.store(values[i], &mut quarters[i]);
+            let value = if ADD { self.simd.add(self.simd.load(&quarters[i]), values[i]) } else { values[i] };
+            self.simd.store(value, &mut quarters[i]);
         }
         if !whole {
             out.copy_from_slice(&part[..length]);

@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{
-    Activations, Forms, Matrix, Pool, Product, Rows, add_assign, multiply, rms_norm_in_place, round_into, rounded_words,
-};
+use kernels::{Activations, Forms, Matrix, Pool, Product, Rows, multiply, round_into, rounded_words};
 
 use super::{select, select_bias};
 use crate::placement::Parts;
@@ -107,10 +105,11 @@ impl SplitMatrix {
         };
         multiply(pool, &buffers.activations, &mut [product]);
         gather(exchange, &self.rows, tokens, added)?;
-        if let Some(weight) = &self.post_norm {
-            rms_norm_in_place(pool, added, weight.len(), weight, epsilon);
-        }
-        add_assign(pool, hidden, added);
+        let added = match &self.post_norm {
+            Some(weight) => Rows::Normed { x: added, weight, epsilon },
+            None => Rows::Plain { x: added, columns: self.rows.total() },
+        };
+        added.add_to(pool, hidden);
         Ok(())
     }
 
