@@ -14,11 +14,11 @@ TOOLS = ["llama-bench", "llama-batched-bench", "llama-completion", "llama-cli"]
 def find(folder, cache):
     """The paths of llama.cpp's tools by name, from `folder`, the search path, or a build in `cache`."""
     built = cache / "llama.cpp"
-    places = [folder] if folder else [*map(Path, os.environ["PATH"].split(os.pathsep)), built / "bin"]
+    places = [folder] if folder else [*map(Path, os.environ["PATH"].split(os.pathsep)), built / "build/bin"]
     tools = tools_in(places)
     if "llama-bench" not in tools and not folder:
         build(built)
-        tools = tools_in([built / "bin"])
+        tools = tools_in([built / "build/bin"])
     if "llama-bench" not in tools:
         sys.exit(f"there is no llama-bench in {folder or built}")
     return tools
@@ -46,9 +46,9 @@ def build(folder):
     source = next(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
     configure = ["cmake", "-S", source, "-B", folder / "build", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON",
                  "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
-                 "-DLLAMA_BUILD_SERVER=OFF", f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={folder / 'bin'}"]
+                 "-DLLAMA_BUILD_SERVER=OFF"]
     subprocess.run(configure, env=environment, check=True)
     make = ["cmake", "--build", folder / "build", "--parallel", str(os.cpu_count()), "--target"]
     for tool in TOOLS:
-        # Older versions lack some of them.
+        # Not every version has all of them.
         subprocess.run([*make, tool], env=environment, check=tool == "llama-bench")
