@@ -17,6 +17,7 @@ use crate::health;
 use crate::metrics::{self, Metrics};
 use crate::openai;
 use crate::options::Options;
+use crate::page;
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -60,6 +61,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .merge(openai::routes())
+        .merge(page::routes())
         .fallback(unknown_url)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(app.options.body_bytes_max))

@@ -15,6 +15,7 @@ mod listen;
 mod metrics;
 mod openai;
 mod options;
+mod page;
 mod plan;
 mod run;
 mod serve;

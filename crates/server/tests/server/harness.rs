@@ -219,7 +219,7 @@ impl Exchange {
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl Answer {

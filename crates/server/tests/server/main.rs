@@ -10,6 +10,7 @@ mod harness;
 mod limits;
 mod listening;
 mod operation;
+mod page;
 mod random_bodies;
 mod script;
 mod shutdown;
