@@ -14,6 +14,7 @@ use model::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc;
 
 use crate::backend::Backend;
+use crate::details::ModelDetails;
 use crate::request::{EngineError, Event, Request, SubmitError};
 use crate::run::{self, Caller};
 use crate::validate;
@@ -34,6 +35,8 @@ pub struct ModelInfo {
     pub chat_template: Option<Arc<ChatTemplate>>,
     /// Tokens that prompt and answer together may take.
     pub context: usize,
+    /// What its checkpoint says of itself.
+    pub details: ModelDetails,
 }
 
 /// Bounds on what may wait.

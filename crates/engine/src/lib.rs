@@ -3,6 +3,7 @@
 
 pub mod backend;
 mod candidates;
+mod details;
 pub mod handle;
 mod memory;
 pub mod ranks;
@@ -13,6 +14,7 @@ mod text;
 mod validate;
 
 pub use backend::{Backend, Flow, Observer, Outcome};
+pub use details::ModelDetails;
 pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};
 pub use memory::peak_resident_bytes;
 pub use request::{

@@ -8,7 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use engine::{
-    Backend, Engine, EngineError, Event, FinishReason, Limits, ModelInfo, Observer, Outcome, Request, SubmitError,
+    Backend, Engine, EngineError, Event, FinishReason, Limits, ModelDetails, ModelInfo, Observer, Outcome, Request,
+    SubmitError,
 };
 use model::{Gguf, Tokenizer};
 
@@ -34,7 +35,8 @@ impl Backend for Meeting {
 
 fn model() -> ModelInfo {
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&common::tiny("tiny-llama")).unwrap()).unwrap();
-    ModelInfo { id: "tiny".to_owned(), created: 0, tokenizer: Arc::new(tokenizer), chat_template: None, context: 8 }
+    let (tokenizer, details) = (Arc::new(tokenizer), ModelDetails::default());
+    ModelInfo { id: "tiny".to_owned(), created: 0, tokenizer, chat_template: None, context: 8, details }
 }
 
 #[test]

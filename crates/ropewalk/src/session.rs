@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use engine::ranks::{Front, Job, Layout, model_bytes};
-use engine::{Engine, Limits, ModelInfo};
+use engine::{Engine, Limits, ModelDetails, ModelInfo};
 use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
 use store::LocalModel;
 
@@ -89,8 +89,9 @@ impl Session {
         drop(progress);
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
-        let model =
-            ModelInfo { id: local.name.clone(), created, tokenizer: Arc::new(tokenizer), chat_template, context };
+        let (id, tokenizer) = (local.name.clone(), Arc::new(tokenizer));
+        let details = ModelDetails::from_gguf(file);
+        let model = ModelInfo { id, created, tokenizer, chat_template, context, details };
         let engine = Engine::start(model, Limits { running: parallel, ..Limits::default() }, Box::new(front));
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
         let weight_bytes = ready.iter().map(|rank| rank.weight_bytes).sum();

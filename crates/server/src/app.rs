@@ -15,9 +15,8 @@ use tokio::sync::{Semaphore, watch};
 use crate::error::{ApiError, Code};
 use crate::health;
 use crate::metrics::{self, Metrics};
-use crate::openai;
 use crate::options::Options;
-use crate::page;
+use crate::{dialect, ollama, openai, page, stamp};
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -61,10 +60,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .merge(openai::routes())
+        .merge(ollama::routes())
         .merge(page::routes())
         .fallback(unknown_url)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(app.options.body_bytes_max))
+        .layer(middleware::from_fn(dialect::write_errors))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)
 }
@@ -83,7 +84,7 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     let route = request.extensions().get::<MatchedPath>().cloned();
     // Paths that match no route are counted as one: clients choose them and could make any number of series.
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
-    let id = openai::new_id("req");
+    let id = stamp::new_id("req-");
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     app.metrics.count_http(route, status);

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use serde_json::Value;
 
 use crate::app::App;
+use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 
 /// The bytes of a body that is declared as JSON. The size is bounded by the router's body limit.
@@ -27,7 +28,7 @@ impl FromRequest<Arc<App>> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, ApiError> {
-        if !declares_json(request.headers()) {
+        if !declares_json(request.headers()) && !may_be_undeclared(&request) {
             let message = "the body must be JSON, declared by the header 'Content-Type: application/json'";
             return Err(ApiError::new(Code::UnsupportedMediaType, message));
         }
@@ -43,6 +44,12 @@ impl FromRequest<Arc<App>> for JsonBody {
             }
         })
     }
+}
+
+/// Whether a body may be JSON without saying so: Ollama's API is used like that (`curl -d`). Browsers name the site that
+/// sends, so that no page on another site profits.
+fn may_be_undeclared(request: &Request) -> bool {
+    Dialect::of(request.uri()) == Dialect::Ollama && !request.headers().contains_key(ORIGIN)
 }
 
 /// Whether the content type is `application/json` or one of its relatives (`application/problem+json`).

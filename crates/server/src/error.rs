@@ -1,10 +1,9 @@
-//! Refusals and failures, in the shape that OpenAI's clients parse.
+//! Refusals and failures. How they are written is the dialect's to say.
 
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::{EngineError, SubmitError};
-use serde::Serialize;
 
 /// Seconds after which a client whose request found the queue full should try again.
 const RETRY_AFTER_S: &str = "1";
@@ -113,10 +112,19 @@ impl ApiError {
         }
     }
 
-    /// The body of the answer, which is also the last event of a stream that fails.
-    pub(crate) fn body(&self) -> ErrorBody<'_> {
-        let (_, kind, code) = self.code.describe();
-        ErrorBody { error: ErrorDetails { message: &self.message, kind, param: self.param.as_deref(), code } }
+    /// HTTP status, OpenAI's error type, and the name of the code.
+    pub(crate) fn describe(&self) -> (StatusCode, &'static str, &'static str) {
+        self.code.describe()
+    }
+
+    /// What was wrong, in a sentence.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The field at fault.
+    pub(crate) fn param(&self) -> Option<&str> {
+        self.param.as_deref()
     }
 }
 
@@ -128,27 +136,14 @@ impl From<&EngineError> for ApiError {
 }
 
 impl IntoResponse for ApiError {
+    /// A response without a body: `crate::dialect` writes it, for which the error travels along.
     fn into_response(self) -> Response {
         let (status, _, _) = self.code.describe();
-        let mut response = (status, axum::Json(self.body())).into_response();
+        let mut response = status.into_response();
         if self.code == Code::QueueFull {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }
+        response.extensions_mut().insert(self);
         response
     }
-}
-
-/// `{"error": {...}}`
-#[derive(Debug, Serialize)]
-pub(crate) struct ErrorBody<'a> {
-    error: ErrorDetails<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct ErrorDetails<'a> {
-    message: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    param: Option<&'a str>,
-    code: &'static str,
 }

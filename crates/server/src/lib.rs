@@ -1,6 +1,6 @@
 //! The HTTP APIs that clients already speak, over a running [`engine::Engine`].
 //!
-//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (today OpenAI's) translates HTTP
+//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's or Ollama's) translates HTTP
 //! requests to [`engine::Request`] and the engine's events back; everything that dialects share (limits, errors,
 //! queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
 #![forbid(unsafe_code)]
@@ -8,18 +8,24 @@
 mod app;
 mod body;
 mod connection;
+mod dialect;
 mod error;
 mod fields;
 mod health;
 mod listen;
 mod metrics;
+mod ndjson;
+mod ollama;
 mod openai;
 mod options;
 mod page;
 mod plan;
+mod request;
 mod run;
 mod serve;
 mod sse;
+mod stamp;
+mod stream;
 
 pub use listen::{BindError, Listener, bind};
 pub use options::Options;

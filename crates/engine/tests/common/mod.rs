@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use engine::ranks::{Front, Job, Layout, RankError, Weights, model_bytes, run_rank};
-use engine::{Engine, Event, FinishReason, Generation, Limits, ModelInfo, Request, TokenInfo};
+use engine::{Engine, Event, FinishReason, Generation, Limits, ModelDetails, ModelInfo, Request, TokenInfo};
 use fabric::{JoinOptions, Rendezvous, RendezvousOptions, Secret, Transport, join};
 use kernels::KvType;
 use model::{Gguf, Tokenizer};
@@ -73,7 +73,8 @@ impl Group {
         let controls = controls.unwrap();
         let (front, _) = Front::start(controls, Duration::from_secs(60), &mut |_| {}).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
-        let model = ModelInfo { id: name.to_owned(), created: 0, tokenizer, chat_template: None, context: job.context };
+        let (id, context, details) = (name.to_owned(), job.context, ModelDetails::from_gguf(&file));
+        let model = ModelInfo { id, created: 0, tokenizer, chat_template: None, context, details };
         let engine = Engine::start(model, Limits { running: job.slots, ..Limits::default() }, Box::new(front));
         Self { engine, ranks }
     }

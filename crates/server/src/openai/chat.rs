@@ -6,10 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use engine::ModelInfo;
-use model::{ChatInput, EncodeOptions};
+use model::ChatInput;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::chunks::{ChunkWriter, Chunks};
 use super::logprobs::ChatLogprobs;
 use super::params::{self, Common, StreamOptions};
 use super::usage::Usage;
@@ -19,8 +20,9 @@ use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
 use crate::plan::Plan;
+use crate::request;
 use crate::run::{Progress, Run};
-use crate::sse::{self, Chunks};
+use crate::sse;
 
 /// Fields that would change the answer and that this server does not know. (`tools` replaced `functions`.)
 const UNSUPPORTED: [&str; 4] = ["audio", "functions", "function_call", "web_search_options"];
@@ -34,7 +36,9 @@ pub(super) async fn chat_completions(State(app): State<Arc<App>>, body: JsonBody
     let run = Run::start(Arc::clone(&app), plan)?;
     let head = Head { id: new_id("chatcmpl"), created: now(), model: app.engine.model().clone(), logprobs };
     match stream {
-        Some(options) => Ok(sse::respond(run, ChatChunks::new(head, options), app.options.keep_alive_interval)),
+        Some(options) => {
+            Ok(sse::respond(run, ChunkWriter(ChatChunks::new(head, options)), app.options.keep_alive_interval))
+        }
         None => Ok(Json(head.complete(run).await?).into_response()),
     }
 }
@@ -50,7 +54,7 @@ impl Call {
     fn read(body: &Value, model: &ModelInfo) -> Result<Self, ApiError> {
         let fields = Fields::of(body, "")?;
         let Common { mut request, choices, stream } = Common::read(&fields, model)?;
-        params::refuse_unsupported(&fields, &UNSUPPORTED)?;
+        request::refuse_unsupported(&fields, &UNSUPPORTED)?;
         request.logprobs = logprobs(&fields)?;
         request.max_tokens = match fields.count("max_completion_tokens", 1..=u32::MAX)? {
             Some(limit) => Some(limit),
@@ -78,19 +82,8 @@ fn prompt(fields: &Fields<'_>, model: &ModelInfo) -> Result<Vec<u32>, ApiError> 
     let messages = messages::read(fields)?;
     let tools = tools(fields)?;
     let extra = template_arguments(fields)?;
-    let Some(template) = &model.chat_template else {
-        let message = format!("the model {:?} has no chat template: use /v1/completions", model.id);
-        return Err(ApiError::new(Code::UnsupportedParameter, message));
-    };
     let input = ChatInput { messages, tools, add_generation_prompt: true, extra };
-    // Templates refuse conversations they cannot write, for example two messages of the user in a row.
-    let text = template.render(&input).map_err(|error| {
-        fields.error(Code::InvalidValue, "messages", format!("were refused by the model's chat template: {error}"))
-    })?;
-    // The template writes all special tokens itself, the one that begins a text included.
-    let options = EncodeOptions { add_special: false, parse_special: true };
-    let tokens = model.tokenizer.encode(&text, options);
-    tokens.map_err(|error| fields.error(Code::InvalidValue, "messages", format!("cannot be tokenized: {error}")))
+    request::conversation(model, "messages", &input)
 }
 
 /// The tools that the template is to describe to the model.

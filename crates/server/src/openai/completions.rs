@@ -10,6 +10,7 @@ use engine::{ModelInfo, TokenInfo};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::chunks::{ChunkWriter, Chunks};
 use super::logprobs::{CompletionLogprobs, CompletionLogprobsWriter};
 use super::params::{self, Common, StreamOptions};
 use super::prompt;
@@ -20,8 +21,9 @@ use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::fields::Fields;
 use crate::plan::Plan;
+use crate::request;
 use crate::run::{Progress, Run};
-use crate::sse::{self, Chunks};
+use crate::sse;
 
 /// OpenAI's own default for this API.
 const MAX_TOKENS_DEFAULT: usize = 16;
@@ -35,7 +37,9 @@ pub(super) async fn completions(State(app): State<Arc<App>>, body: JsonBody) -> 
     let run = Run::start(Arc::clone(&app), plan)?;
     let head = Head { id: new_id("cmpl"), created: now(), model: app.engine.model().clone(), logprobs, echo };
     match stream {
-        Some(options) => Ok(sse::respond(run, CompletionChunks::new(head, options), app.options.keep_alive_interval)),
+        Some(options) => {
+            Ok(sse::respond(run, ChunkWriter(CompletionChunks::new(head, options)), app.options.keep_alive_interval))
+        }
         None => Ok(Json(head.complete(run).await?).into_response()),
     }
 }
@@ -53,7 +57,7 @@ impl Call {
     fn read(body: &Value, model: &ModelInfo) -> Result<Self, ApiError> {
         let fields = Fields::of(body, "")?;
         let Common { mut request, choices, stream } = Common::read(&fields, model)?;
-        params::refuse_unsupported(&fields, &["suffix"])?;
+        request::refuse_unsupported(&fields, &["suffix"])?;
         // Asking for as many candidates as answers asks for nothing.
         if fields.count("best_of", 1..=u32::MAX)?.is_some_and(|candidates| candidates != choices) {
             return Err(fields.error(Code::UnsupportedValue, "best_of", "is not supported: leave it out"));

@@ -1,6 +1,7 @@
 //! OpenAI's API: chat completions, completions and models, with the extensions that vLLM made common.
 
 mod chat;
+mod chunks;
 mod completions;
 mod logprobs;
 mod messages;
@@ -9,16 +10,16 @@ mod params;
 mod prompt;
 mod usage;
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::routing::{get, post};
 use engine::FinishReason;
+use serde_json::{Value, json};
 
 use crate::app::App;
+use crate::error::ApiError;
+use crate::stamp;
 
 /// The routes of this dialect.
 pub(crate) fn routes() -> Router<Arc<App>> {
@@ -30,16 +31,20 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/models/{*id}", get(models::retrieve))
 }
 
-/// A new identifier such as `chatcmpl-1f2e…`. Unique, not secret.
-pub(crate) fn new_id(prefix: &str) -> String {
-    // Each `RandomState` has new random keys, so that an empty hash is a random number.
-    let random = || RandomState::new().build_hasher().finish();
-    format!("{prefix}-{:016x}{:016x}", random(), random())
+/// A new identifier such as `chatcmpl-1f2e…`.
+fn new_id(kind: &str) -> String {
+    stamp::new_id(&format!("{kind}-"))
 }
 
 /// Seconds since the Unix epoch.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    stamp::now().as_secs()
+}
+
+/// What this dialect answers when it refuses or fails.
+pub(crate) fn error_body(error: &ApiError) -> Value {
+    let (_, kind, code) = error.describe();
+    json!({"error": {"message": error.message(), "type": kind, "param": error.param(), "code": code}})
 }
 
 /// The name of a finish reason. A cancelled generation never reaches a client as an answer.

@@ -8,7 +8,8 @@ use engine::ModelInfo;
 use serde::Serialize;
 
 use crate::app::App;
-use crate::error::{ApiError, Code};
+use crate::error::ApiError;
+use crate::request;
 
 #[derive(Serialize)]
 pub(super) struct Model {
@@ -39,15 +40,6 @@ pub(super) async fn list(State(app): State<Arc<App>>) -> Json<ModelList> {
 
 pub(super) async fn retrieve(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
     let info = app.engine.model();
-    check(&id, info)?;
+    request::check_model(&id, info)?;
     Ok(Json(Model::of(info)))
-}
-
-/// Refuses names of models that do not run here.
-pub(super) fn check(name: &str, info: &ModelInfo) -> Result<(), ApiError> {
-    if name == info.id {
-        return Ok(());
-    }
-    let message = format!("the model {name:?} does not run here: {:?} does", info.id);
-    Err(ApiError::of_field(Code::ModelNotFound, "model", message))
 }

@@ -3,14 +3,10 @@
 use engine::{ModelInfo, Request, Sampling};
 use serde_json::Value;
 
-use super::models;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
+use crate::request;
 
-/// Most stop strings in a request. OpenAI allows 4; evaluation harnesses and agents send more.
-const STOP_STRINGS_MAX: usize = 16;
-/// Longest stop string in bytes: every token's text is compared with all of them.
-const STOP_BYTES_MAX: usize = 256;
 /// Most entries in `logit_bias`.
 const BIASES_MAX: usize = 1024;
 /// Most answers to one prompt, as OpenAI bounds it.
@@ -37,11 +33,11 @@ pub(super) struct StreamOptions {
 
 impl Common {
     pub(super) fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Self, ApiError> {
-        models::check(fields.required_text("model")?, model)?;
+        request::check_model(fields.required_text("model")?, model)?;
         refuse_response_format(fields)?;
         let request = Request {
             sampling: sampling(fields, model.tokenizer.vocabulary())?,
-            stop: stop(fields)?,
+            stop: request::stop_strings(fields, "stop")?,
             ignore_end: fields.flag("ignore_eos")?.unwrap_or(false),
             ..Request::default()
         };
@@ -95,33 +91,6 @@ fn seed(fields: &Fields<'_>) -> Result<Option<u64>, ApiError> {
     }
 }
 
-/// A string or an array of strings, none empty.
-fn stop(fields: &Fields<'_>) -> Result<Vec<String>, ApiError> {
-    let one = |value: &Value, path: String| -> Result<String, ApiError> {
-        match value.as_str() {
-            None => Err(fields::wrong_type(&path, "a string", value)),
-            Some("") => Err(ApiError::of_field(Code::InvalidValue, &path, format!("{path} must not be empty"))),
-            Some(text) if text.len() > STOP_BYTES_MAX => {
-                let message = format!("{path} has {} bytes, but at most {STOP_BYTES_MAX} are allowed", text.len());
-                Err(ApiError::of_field(Code::InvalidValue, &path, message))
-            }
-            Some(text) => Ok(text.to_owned()),
-        }
-    };
-    match fields.value("stop") {
-        None => Ok(Vec::new()),
-        Some(Value::Array(items)) if items.len() > STOP_STRINGS_MAX => {
-            let problem = format!("has {} strings, but at most {STOP_STRINGS_MAX} are allowed", items.len());
-            Err(fields.error(Code::InvalidValue, "stop", problem))
-        }
-        Some(Value::Array(items)) => {
-            items.iter().enumerate().map(|(index, item)| one(item, format!("stop[{index}]"))).collect()
-        }
-        Some(value @ Value::String(_)) => Ok(vec![one(value, "stop".to_owned())?]),
-        Some(value) => Err(fields::wrong_type("stop", "a string or an array of strings", value)),
-    }
-}
-
 fn stream(fields: &Fields<'_>) -> Result<Option<StreamOptions>, ApiError> {
     let streaming = fields.flag("stream")?.unwrap_or(false);
     let options = fields.nested("stream_options")?;
@@ -141,20 +110,5 @@ fn refuse_response_format(fields: &Fields<'_>) -> Result<(), ApiError> {
             let problem = format!("is {other:?}, which is not supported yet: only \"text\" is");
             Err(format.error(Code::UnsupportedValue, "type", problem))
         }
-    }
-}
-
-/// Refuses fields that would change the answer in a way that this server does not know. Their values that ask for
-/// nothing (`null`, `false`, an empty string or array) pass, since clients send them by default.
-pub(super) fn refuse_unsupported(fields: &Fields<'_>, names: &[&str]) -> Result<(), ApiError> {
-    let asks = |name: &&&str| match fields.value(name) {
-        None | Some(Value::Bool(false)) => false,
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(Value::Array(items)) => !items.is_empty(),
-        Some(_) => true,
-    };
-    match names.iter().find(asks) {
-        None => Ok(()),
-        Some(name) => Err(fields.error(Code::UnsupportedParameter, name, "is not supported by this server")),
     }
 }

@@ -66,6 +66,7 @@ impl Server {
             tokenizer: Arc::clone(&MODEL.tokenizer),
             chat_template: MODEL.template.clone(),
             context: CONTEXT,
+            details: MODEL.details.clone(),
         };
         let engine = Engine::start(model, limits, Box::new(backend));
         let listener = server::bind("127.0.0.1:0").await.unwrap();
@@ -127,6 +128,17 @@ impl Server {
         Client { address: self.address }.send(method, path, kind, body).await
     }
 
+    /// The same with any headers.
+    pub(crate) async fn send_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Exchange {
+        Client { address: self.address }.send_with(method, path, headers, body).await
+    }
+
     /// Posts a request and leaves the answer to a task.
     pub(crate) fn post_in_background(&self, path: &'static str, body: &Value) -> Background {
         let client = Client { address: self.address };
@@ -152,13 +164,18 @@ struct Client {
 
 impl Client {
     async fn send(&self, method: Method, path: &str, kind: Option<&str>, body: Vec<u8>) -> Exchange {
+        let headers: Vec<_> = kind.map(|kind| ("content-type", kind)).into_iter().collect();
+        self.send_with(method, path, &headers, body).await
+    }
+
+    async fn send_with(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Exchange {
         let stream = within(TcpStream::connect(self.address)).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         // An error of the connection shows in the answer as well.
         let connection = Connection(tokio::spawn(async { drop(connection.await) }).abort_handle());
         let mut request = hyper::Request::builder().method(method).uri(path).header("host", "localhost");
-        if let Some(kind) = kind {
-            request = request.header("content-type", kind);
+        for &(name, value) in headers {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(Bytes::from(body))).unwrap();
         let response = within(sender.send_request(request)).await.unwrap();
@@ -257,7 +274,8 @@ pub(crate) fn completion(more: Value) -> Value {
     with(json!({"model": NAME, "prompt": "Hi"}), more)
 }
 
-fn with(mut body: Value, more: Value) -> Value {
+/// A request with these further fields.
+pub(crate) fn with(mut body: Value, more: Value) -> Value {
     let Value::Object(more) = more else { panic!("not an object: {more}") };
     body.as_object_mut().unwrap().extend(more);
     body

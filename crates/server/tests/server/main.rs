@@ -9,6 +9,7 @@ mod failures;
 mod harness;
 mod limits;
 mod listening;
+mod ollama;
 mod operation;
 mod page;
 mod random_bodies;

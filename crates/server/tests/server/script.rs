@@ -6,7 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
 use engine::{
-    Backend, EngineError, FinishReason, Flow, Observer, Outcome, RankStatistics, Request, TokenInfo, TopToken,
+    Backend, EngineError, FinishReason, Flow, ModelDetails, Observer, Outcome, RankStatistics, Request, TokenInfo,
+    TopToken,
 };
 use model::{ChatTemplate, EncodeOptions, Gguf, Tokenizer};
 
@@ -16,6 +17,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub(crate) struct TestModel {
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) template: Option<Arc<ChatTemplate>>,
+    pub(crate) details: ModelDetails,
 }
 
 /// A model of 256 byte tokens, a few merges and a ChatML template.
@@ -24,7 +26,8 @@ pub(crate) static MODEL: LazyLock<TestModel> = LazyLock::new(|| {
     let gguf = Gguf::open(&path).unwrap();
     let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
     let template = ChatTemplate::from_gguf(&gguf, &tokenizer).unwrap();
-    TestModel { tokenizer: Arc::new(tokenizer), template: template.map(Arc::new) }
+    let details = ModelDetails::from_gguf(&gguf);
+    TestModel { tokenizer: Arc::new(tokenizer), template: template.map(Arc::new), details }
 });
 
 pub(crate) type Run = Result<Outcome, EngineError>;

@@ -1,24 +1,20 @@
 """The official OpenAI client against a running server.
 
-    ROPEWALK_BASE_URL=http://127.0.0.1:8080/v1 python openai_client.py
+    ROPEWALK_URL=http://127.0.0.1:8080 python openai_client.py
 
 Any model will do: nothing here depends on what it says.
 """
 
 import asyncio
-import json
-import os
 import time
 import unittest
-import urllib.request
 
 import openai
+from running import MODEL, URL, get
 
-BASE_URL = os.environ["ROPEWALK_BASE_URL"].rstrip("/")
-ROOT = BASE_URL.removesuffix("/v1")
+BASE_URL = f"{URL}/v1"
 # Errors are to be seen at the first try.
 CLIENT = openai.OpenAI(base_url=BASE_URL, api_key="none", max_retries=0, timeout=120)
-MODEL = CLIENT.models.list().data[0].id
 MESSAGES = [
     {"role": "system", "content": "You are brief."},
     {"role": "user", "content": "Name the planets."},
@@ -36,8 +32,7 @@ def complete(**fields):
 
 
 def health() -> dict:
-    with urllib.request.urlopen(f"{ROOT}/health", timeout=10) as answer:
-        return json.load(answer)
+    return get("/health")
 
 
 class Models(unittest.TestCase):

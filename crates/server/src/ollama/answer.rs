@@ -1,0 +1,157 @@
+//! What chat and generate answer: lines of text, and a last one with counts and times.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use engine::{Completion, FinishReason, TokenInfo};
+use serde_json::{Value, json};
+
+use super::params::Common;
+use crate::app::App;
+use crate::error::ApiError;
+use crate::ndjson;
+use crate::plan::Plan;
+use crate::run::{Progress, Run};
+use crate::stamp::{now, rfc3339};
+use crate::stream::{Piece, Writer};
+
+/// Which of the two APIs answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Text comes as the message of the assistant.
+    Chat,
+    /// Text comes plain, and with it the tokens of the conversation so far.
+    Generate,
+}
+
+/// What a request asks for.
+pub(super) struct Call {
+    form: Form,
+    model: String,
+    stream: bool,
+    /// `None` where the model is only to be loaded.
+    plan: Option<Plan>,
+}
+
+impl Call {
+    /// A request without a prompt, which asks for the model to be loaded.
+    pub(super) fn load(form: Form, Common { model, stream, .. }: Common) -> Self {
+        Self { form, model, stream, plan: None }
+    }
+
+    /// A request for an answer to `prompt`, which came from `prompt_field`.
+    pub(super) fn of(form: Form, common: Common, prompt: Vec<u32>, prompt_field: &'static str) -> Self {
+        let Common { model, stream, request } = common;
+        let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request };
+        Self { form, model, stream, plan: Some(plan) }
+    }
+}
+
+/// Answers `call`, which came in at `started`.
+pub(super) async fn respond(app: Arc<App>, call: Call, started: Instant) -> Result<Response, ApiError> {
+    let Call { form, model, stream, plan } = call;
+    let mut lines = Lines { form, model, started, tokens: Vec::new() };
+    let Some(plan) = plan else { return Ok(Json(lines.loaded()).into_response()) };
+    let run = Run::start(app, plan)?;
+    if stream {
+        return Ok(ndjson::respond(run, lines));
+    }
+    let (plan, answers) = run.collect().await?;
+    let mut last = Value::Null;
+    for (index, answer) in answers.into_iter().enumerate() {
+        lines.remember(&answer.tokens);
+        last = lines.last(&answer.text, plan.prompt(index), &answer.completion);
+    }
+    Ok(Json(last).into_response())
+}
+
+/// Writes an answer as lines.
+struct Lines {
+    form: Form,
+    model: String,
+    started: Instant,
+    /// What was generated so far, where the last line is to tell it.
+    tokens: Vec<u32>,
+}
+
+impl Lines {
+    fn line(&self, text: &str) -> Value {
+        let mut line = json!({"model": self.model, "created_at": rfc3339(now()), "done": false});
+        match self.form {
+            Form::Chat => line["message"] = json!({"role": "assistant", "content": text}),
+            Form::Generate => line["response"] = text.into(),
+        }
+        line
+    }
+
+    fn remember(&mut self, tokens: &[TokenInfo]) {
+        if self.form == Form::Generate {
+            self.tokens.extend(tokens.iter().map(|token| token.id));
+        }
+    }
+
+    /// The answer to a request without a prompt.
+    fn loaded(&self) -> Value {
+        let mut line = self.line("");
+        line["done"] = true.into();
+        line["done_reason"] = "load".into();
+        line
+    }
+
+    fn last(&self, text: &str, prompt: &[u32], completion: &Completion) -> Value {
+        let mut line = self.line(text);
+        line["done"] = true.into();
+        line["done_reason"] = done_reason(completion.finish).into();
+        line["total_duration"] = nanoseconds(self.started.elapsed());
+        // The model was there before the request was.
+        line["load_duration"] = 0.into();
+        line["prompt_eval_count"] = completion.prompt_tokens.into();
+        line["prompt_eval_duration"] = of_milliseconds(completion.timings.prefill_ms);
+        line["eval_count"] = completion.completion_tokens.into();
+        line["eval_duration"] = of_milliseconds(completion.timings.decode_ms);
+        if self.form == Form::Generate {
+            line["context"] = prompt.iter().chain(&self.tokens).copied().collect();
+        }
+        line
+    }
+}
+
+impl Writer for Lines {
+    fn progress(&mut self, plan: &Plan, index: usize, progress: Progress) -> Vec<Piece> {
+        match progress {
+            Progress::Queued | Progress::Prompt(_) => Vec::new(),
+            Progress::Text(text, tokens) => {
+                self.remember(&tokens);
+                if text.is_empty() { Vec::new() } else { vec![Piece::json(&self.line(&text))] }
+            }
+            Progress::Done(completion) => vec![Piece::json(&self.last("", plan.prompt(index), &completion))],
+        }
+    }
+
+    fn end(&mut self) -> Vec<Piece> {
+        Vec::new()
+    }
+
+    fn failed(&mut self, error: &ApiError) -> Vec<Piece> {
+        vec![Piece::json(&super::error_body(error))]
+    }
+}
+
+/// The name of a finish reason. A cancelled generation never reaches a client as an answer.
+fn done_reason(finish: FinishReason) -> &'static str {
+    match finish {
+        FinishReason::Length => "length",
+        FinishReason::Stop | FinishReason::Cancelled => "stop",
+    }
+}
+
+fn nanoseconds(duration: Duration) -> Value {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).into()
+}
+
+fn of_milliseconds(milliseconds: f64) -> Value {
+    // A conversion from a float stops at the ends of the integer's range.
+    Value::from((milliseconds * 1e6) as u64)
+}
