@@ -48,18 +48,21 @@ impl RopeAngles {
     }
 
     /// Rotates the first `2 * frequencies` values of each head of `x`, `[tokens, heads, head_dim]`, token `t` by the angles
-    /// of the `t`-th position prepared.
+    /// of the `first + t`-th position prepared.
     ///
     /// # Panics
-    /// When `x` is not of the tokens prepared, or the heads are smaller than the rotation.
-    pub fn rotate(&self, layout: RopeLayout, x: &mut [f32], heads: usize, head_dim: usize) {
+    /// When `x` is not of whole tokens, more than were prepared, or the heads are smaller than the rotation.
+    pub fn rotate(&self, layout: RopeLayout, first: usize, x: &mut [f32], heads: usize, head_dim: usize) {
         let frequencies = self.inverse_frequencies.len();
         assert!(2 * frequencies <= head_dim, "cannot rotate {} of {head_dim} values", 2 * frequencies);
-        assert_eq!(x.len(), self.tokens * heads * head_dim, "x must hold the heads of the tokens prepared");
         if frequencies == 0 || heads == 0 {
             return;
         }
-        let tokens = x.chunks_exact_mut(heads * head_dim).zip(self.turns.chunks_exact(frequencies));
+        let (tokens, size) = (x.len() / (heads * head_dim), heads * head_dim);
+        assert!(x.len().is_multiple_of(size), "{} values are no tokens of {heads} heads of {head_dim}", x.len());
+        assert!(first + tokens <= self.tokens, "only {} tokens were prepared", self.tokens);
+        let turns = &self.turns[first * frequencies..];
+        let tokens = x.chunks_exact_mut(size).zip(turns.chunks_exact(frequencies));
         for (heads, turns) in tokens {
             for head in heads.chunks_exact_mut(head_dim) {
                 match layout {
@@ -106,10 +109,10 @@ mod tests {
             }
         };
         let mut x: Vec<f32> = [head, head].concat();
-        angles.rotate(RopeLayout::Interleaved, &mut x, 1, 5);
+        angles.rotate(RopeLayout::Interleaved, 0, &mut x, 1, 5);
         close(&x, &[-2.0, 1.0, 3.0, 4.0, 5.0, -1.0, -2.0, 3.0, 4.0, 5.0]);
         let mut x: Vec<f32> = [head, head].concat();
-        angles.rotate(RopeLayout::Halves, &mut x, 1, 5);
+        angles.rotate(RopeLayout::Halves, 0, &mut x, 1, 5);
         close(&x, &[-3.0, 2.0, 1.0, 4.0, 5.0, -1.0, 2.0, -3.0, 4.0, 5.0]);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use kernels::{Activations, Forms, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len};
 
 use crate::arch::Blueprint;
-use crate::blocks::{AttentionBlock, FeedForwardBlock, Scratch, Step};
+use crate::blocks::{self, Block, Scratch};
 use crate::placement::{Parts, Placement};
 use crate::{Gguf, ModelError};
 
@@ -26,6 +26,29 @@ pub trait Exchange {
         parts: &[Range<usize>],
         buffer: &mut [f32],
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+
+    /// Whether what travels is on its way for so long that the ranks should compute something else meanwhile. All ranks of a
+    /// stage must say the same.
+    fn takes_its_time(&self) -> bool {
+        false
+    }
+
+    /// As [`Exchange::all_gather`], and calls `compute` while the columns are on their way, which has nothing to do with the
+    /// buffer. One that cannot do so calls it first, as here.
+    ///
+    /// # Errors
+    /// As for [`Exchange::all_gather`]; then `compute` may not have been called.
+    fn all_gather_while(
+        &mut self,
+        rows: usize,
+        width: usize,
+        parts: &[Range<usize>],
+        buffer: &mut [f32],
+        compute: &mut dyn FnMut(),
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        compute();
+        self.all_gather(rows, width, parts, buffer)
+    }
 }
 
 /// The exchange of a rank that is alone in its stage.
@@ -64,7 +87,8 @@ pub struct Shard {
     epsilon: f32,
     width: usize,
     embedding: Option<Embedding>,
-    layers: Vec<(AttentionBlock, FeedForwardBlock)>,
+    /// Two for each layer.
+    blocks: Vec<Block>,
     head: Option<Head>,
     angles: Vec<RopeAngles>,
     scratch: Scratch,
@@ -97,11 +121,11 @@ impl Shard {
         placement: &Placement,
         options: ShardOptions,
     ) -> Result<Self, ModelError> {
-        let layers = placement.layers.clone().map(|index| {
-            let attention = AttentionBlock::load(file, blueprint, placement, index, &options)?;
-            Ok((attention, FeedForwardBlock::load(file, blueprint, placement, index)?))
-        });
-        let layers = layers.collect::<Result<Vec<_>, ModelError>>()?;
+        let mut blocks = Vec::new();
+        for index in placement.layers.clone() {
+            blocks.push(blocks::attention(file, blueprint, placement, index, &options)?);
+            blocks.push(blocks::feed_forward(file, blueprint, placement, index)?);
+        }
         let embedding = placement.first.then(|| Embedding::load(file, blueprint)).transpose()?;
         let head = placement.last.then(|| Head::load(file, blueprint, placement)).transpose()?;
         let angles = blueprint.ropes.iter().map(|rope| {
@@ -113,7 +137,7 @@ impl Shard {
             epsilon: blueprint.epsilon,
             width: blueprint.hidden,
             embedding,
-            layers,
+            blocks,
             head,
             angles: angles.collect(),
             scratch: Scratch::new(blueprint, options),
@@ -127,11 +151,7 @@ impl Shard {
     /// # Errors
     /// When there is not enough memory, or the file cannot be read.
     pub fn pack(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), ModelError> {
-        let mut matrices: Vec<&mut Matrix> = Vec::new();
-        for (attention, feed_forward) in &mut self.layers {
-            matrices.extend(attention.matrices_mut());
-            matrices.extend(feed_forward.matrices_mut());
-        }
+        let mut matrices: Vec<&mut Matrix> = self.blocks.iter_mut().flat_map(Block::matrices_mut).collect();
         matrices.extend(self.head.iter_mut().map(|head| &mut head.weights));
         Ok(kernels::pack(&self.pool, &mut matrices, progress)?)
     }
@@ -151,9 +171,7 @@ impl Shard {
 
     /// All weights that every token is multiplied with.
     fn matrices(&self) -> impl Iterator<Item = &Matrix> {
-        let layers = self.layers.iter();
-        let layers = layers.flat_map(|(attention, feed)| attention.matrices().into_iter().chain(feed.matrices()));
-        layers.chain(self.head.iter().map(|head| &head.weights))
+        self.blocks.iter().flat_map(Block::matrices).chain(self.head.iter().map(|head| &head.weights))
     }
 
     /// Fills the hidden state with the embedded tokens. Only on the first stage; elsewhere it does nothing.
@@ -187,22 +205,10 @@ impl Shard {
     pub fn run_layers(&mut self, stretches: &[Stretch], exchange: &mut dyn Exchange) -> Result<(), ModelError> {
         let positions = |stretch: &Stretch| stretch.first_position..stretch.first_position + stretch.tokens;
         self.angles.iter_mut().for_each(|angles| angles.prepare(stretches.iter().flat_map(positions)));
-        let tokens = stretches.iter().map(|stretch| stretch.tokens).sum();
+        let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
+        let with = (&self.pool, &self.angles[..], self.epsilon);
         let hidden = &mut self.hidden[..tokens * self.width];
-        let mut step = Step {
-            pool: &self.pool,
-            exchange,
-            scratch: &mut self.scratch,
-            angles: &self.angles,
-            stretches,
-            tokens,
-            epsilon: self.epsilon,
-        };
-        for (attention, feed_forward) in &mut self.layers {
-            attention.forward(&mut step, hidden)?;
-            feed_forward.forward(&mut step, hidden)?;
-        }
-        Ok(())
+        blocks::run(&mut self.blocks, with, &mut self.scratch, stretches, hidden, exchange)
     }
 
     /// Computes this rank's slice of the logits for the tokens `rows` of the step, at most [`LOGIT_ROWS`]: element

@@ -28,6 +28,8 @@ struct End<'a> {
     rank: usize,
     /// The width of each exchange.
     widths: Vec<usize>,
+    /// How many of them were on their way while something was computed.
+    overlapped: usize,
 }
 
 impl Exchange for End<'_> {
@@ -52,22 +54,40 @@ impl Exchange for End<'_> {
         self.stage.barrier.wait();
         Ok(())
     }
+
+    fn takes_its_time(&self) -> bool {
+        true
+    }
+
+    fn all_gather_while(
+        &mut self,
+        rows: usize,
+        width: usize,
+        parts: &[Range<usize>],
+        buffer: &mut [f32],
+        compute: &mut dyn FnMut(),
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        // What others have comes late: before that, this rank computes with whatever else it has.
+        for (_, part) in parts.iter().enumerate().filter(|(other, _)| *other != self.rank) {
+            buffer.chunks_exact_mut(width).for_each(|row| row[part.clone()].fill(f32::NAN));
+        }
+        compute();
+        self.overlapped += 1;
+        self.all_gather(rows, width, parts, buffer)
+    }
 }
 
-const TOKENS: usize = 11;
-
-/// The hidden state of some tokens after all layers, as one of the ranks with these shares has it. They take eight tokens, then
-/// one after the other.
-fn hidden_states(name: &str, shares: &[f64], rank: usize, exchange: &mut dyn Exchange) -> Vec<f32> {
+/// The hidden state of some tokens after all layers, as one of the ranks with these shares has it, in steps of so many tokens.
+fn hidden_states(name: &str, shares: &[f64], rank: usize, steps: &[usize], exchange: &mut dyn Exchange) -> Vec<f32> {
     let file = Gguf::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap();
     let blueprint = Blueprint::from_gguf(&file).unwrap();
     let placement = Placement::of_rank(rank, blueprint.layers.len(), 1, shares);
-    let options = ShardOptions { threads: 1, slots: 1, context: 32, step_tokens: 8, kv_type: KvType::F16 };
+    let options = ShardOptions { threads: 1, slots: 1, context: 256, step_tokens: 128, kv_type: KvType::F16 };
     let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
-    let tokens: Vec<u32> = (0..TOKENS as u32).map(|token| token * 37 % 288).collect();
+    let tokens: Vec<u32> = (0..steps.iter().sum::<usize>() as u32).map(|token| token * 37 % 288).collect();
     let mut hidden = Vec::new();
     let mut first = 0;
-    for count in [8, 1, 1, 1] {
+    for &count in steps {
         shard.embed(&tokens[first..first + count]);
         shard.run_layers(&[Stretch { slot: 0, first_position: first, tokens: count }], exchange).unwrap();
         hidden.extend_from_slice(shard.hidden(count));
@@ -78,17 +98,25 @@ fn hidden_states(name: &str, shares: &[f64], rank: usize, exchange: &mut dyn Exc
 
 /// All ranks have the bits of one, and the exchanges of each layer have these widths.
 fn check(name: &str, shares: &[f64], widths: [usize; 4]) {
-    let expected = hidden_states(name, &[1.0], 0, &mut Alone);
+    check_steps(name, shares, &[8, 1, 1, 1], |end| {
+        assert!(!end.widths.is_empty());
+        assert!(end.widths.chunks(4).all(|layer| layer == widths), "{name} {shares:?}: {:?}", end.widths);
+        assert_eq!(end.overlapped, 0);
+    });
+}
+
+/// All ranks have the bits of one in these steps, and their exchanges are as they should be.
+fn check_steps(name: &str, shares: &[f64], steps: &[usize], check: impl Fn(End<'_>) + Sync) {
+    let expected = hidden_states(name, &[1.0], 0, steps, &mut Alone);
     let stage = Stage::new(shares.len());
     std::thread::scope(|scope| {
         for rank in 0..shares.len() {
-            let (stage, expected) = (&stage, &expected);
+            let (stage, expected, check) = (&stage, &expected, &check);
             scope.spawn(move || {
-                let mut end = End { stage, rank, widths: Vec::new() };
-                let found = hidden_states(name, shares, rank, &mut end);
+                let mut end = End { stage, rank, widths: Vec::new(), overlapped: 0 };
+                let found = hidden_states(name, shares, rank, steps, &mut end);
                 assert!(&found == expected, "rank {rank} of {name} with {shares:?} has other bits than one rank");
-                assert!(!end.widths.is_empty());
-                assert!(end.widths.chunks(4).all(|layer| layer == widths), "{name} {shares:?}: {:?}", end.widths);
+                check(end);
             });
         }
     });
@@ -117,4 +145,17 @@ fn cut_blocks_travel_as_floats() {
 fn inputs_of_float_weights_travel_as_floats() {
     check("tiny-llama.gguf", &[1.0, 1.0, 1.0], [288, 64, 96, 64]);
     check("tiny-gemma3.gguf", &[1.0, 1.0], [80, 40, 56, 40]);
+}
+
+/// In a long step, one part is computed while the other's columns travel.
+#[test]
+fn long_steps_compute_while_columns_travel() {
+    for (name, shares) in [("tiny-llama-q4_1.gguf", &[1.0, 1.0][..]), ("tiny-gemma3.gguf", &[2.0, 0.1, 1.0])] {
+        check_steps(name, shares, &[100, 1, 64, 63], |end| {
+            // Steps of 100 and 64 tokens have two parts with exchanges of their own, those of 1 and 63 tokens have one.
+            let exchanges = end.widths.len();
+            assert!(exchanges > 0);
+            assert_eq!(end.overlapped * 6, exchanges * 4, "{name} {shares:?}");
+        });
+    }
 }

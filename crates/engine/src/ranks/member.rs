@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use fabric::{Fabric, FabricError, Team};
+use fabric::{Fabric, FabricError, Operator, Team, Transport};
 use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
 
 use crate::candidates::Scored;
@@ -62,8 +62,9 @@ pub(crate) struct Member {
     shard: Shard,
     /// All ranks, to hear rank 0's plans.
     everyone: Team,
-    /// The ranks of this stage.
+    /// The ranks of this stage, and whether any two of them are linked by anything but shared memory.
     stage: Team,
+    stage_has_cables: bool,
     /// Each last-stage rank's slice of the vocabulary, by place in the stage.
     vocabulary: Vec<Range<usize>>,
     vocabulary_size: usize,
@@ -103,6 +104,8 @@ impl Member {
                 fabric.set_read_ahead(other, ANSWERS_AHEAD_MAX)?;
             }
         }
+        let stage = Team::of_range(layout.stage(layout.stage_of(rank)), rank)?;
+        let stage_has_cables = has_cables(&mut fabric, &stage)?;
         let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
         let options = ShardOptions {
             threads: job.threads,
@@ -119,7 +122,8 @@ impl Member {
         let logits = if placement.last && rank > 0 { LOGIT_ROWS * own } else { 0 };
         let mut member = Self {
             everyone: Team::of_range(0..layout.ranks(), rank)?,
-            stage: Team::of_range(layout.stage(layout.stage_of(rank)), rank)?,
+            stage,
+            stage_has_cables,
             fabric,
             shard,
             vocabulary,
@@ -265,7 +269,8 @@ impl Member {
             let hidden = self.shard.hidden_mut(tokens);
             self.fabric.recv(rank - layout.tensor, bytemuck::cast_slice_mut(hidden))?;
         }
-        let mut exchange = StageExchange { fabric: &mut self.fabric, stage: &self.stage };
+        let has_cables = self.stage_has_cables;
+        let mut exchange = StageExchange { fabric: &mut self.fabric, stage: &self.stage, has_cables };
         self.shard.run_layers(&step.stretches, &mut exchange)?;
         if stage + 1 < layout.pipeline {
             let hidden = self.shard.hidden(tokens);
@@ -326,6 +331,14 @@ impl Member {
     }
 }
 
+/// Whether some ranks of a stage are linked by anything but shared memory. All of them come to the same answer.
+fn has_cables(fabric: &mut Fabric, stage: &Team) -> Result<bool, RankError> {
+    let cable = |&rank: &usize| fabric.transport(rank).is_some_and(|transport| transport != Transport::SharedMemory);
+    let mut found = [f32::from(u8::from(stage.members().iter().any(cable)))];
+    fabric.all_reduce(stage, Operator::Max, &mut found)?;
+    Ok(found[0] > 0.0)
+}
+
 /// What a rank has room for.
 fn room(job: &Job) -> Room {
     Room { slots: job.slots, context: job.context, step_tokens: job.step_tokens.saturating_add(job.slots) }
@@ -364,6 +377,7 @@ fn place_weights(
 struct StageExchange<'a> {
     fabric: &'a mut Fabric,
     stage: &'a Team,
+    has_cables: bool,
 }
 
 impl Exchange for StageExchange<'_> {
@@ -375,5 +389,22 @@ impl Exchange for StageExchange<'_> {
         buffer: &mut [f32],
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(self.fabric.all_gather(self.stage, rows, width, parts, buffer)?)
+    }
+
+    fn takes_its_time(&self) -> bool {
+        self.has_cables
+    }
+
+    fn all_gather_while(
+        &mut self,
+        rows: usize,
+        width: usize,
+        parts: &[Range<usize>],
+        buffer: &mut [f32],
+        compute: &mut dyn FnMut(),
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let operation = self.fabric.begin_all_gather(self.stage, rows, width, parts, buffer)?;
+        compute();
+        Ok(self.fabric.finish(operation)?)
     }
 }

@@ -46,7 +46,7 @@ impl Group {
             threads: 1,
             slots: 4,
             context: 512,
-            step_tokens: 32,
+            step_tokens: 80,
             crowded: true,
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,

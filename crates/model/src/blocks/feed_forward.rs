@@ -2,69 +2,65 @@
 
 use kernels::{Forms, Gate, Matrix, Product, Rows, multiply};
 
-use super::split_matrix::SplitMatrix;
-use super::{Step, select};
+use super::run::{Part, Workplace};
+use super::{Block, Columns, SplitMatrix, select};
 use crate::arch::{Blueprint, Layer};
 use crate::placement::Placement;
 use crate::{Gguf, ModelError};
 
-/// One layer's feed-forward network, as far as this rank holds it.
-pub(crate) struct FeedForwardBlock {
+/// One layer's feed-forward network, as far as this rank holds it, without its last matrix.
+struct FeedForward {
     activation: Gate,
     norm: Vec<f32>,
     gate: Matrix,
     up: Matrix,
-    down: SplitMatrix,
 }
 
-impl FeedForwardBlock {
-    pub(crate) fn load(
-        file: &Gguf,
-        blueprint: &Blueprint,
-        placement: &Placement,
-        index: usize,
-    ) -> Result<Self, ModelError> {
-        let Layer { feed_forward, post_norms, .. } = &blueprint.layers[index];
-        let hidden = blueprint.hidden;
-        let width = placement.columns(feed_forward.width);
-        let name = |tensor: &str| format!("blk.{index}.{tensor}");
-        let own = |tensor: &str| select(file, &name(tensor), hidden, feed_forward.width, width.own());
-        let post_norm = post_norms.then(|| file.vector_of(&name("post_ffw_norm.weight"), hidden)).transpose()?;
-        let (gate, up) = (own("ffn_gate.weight")?, own("ffn_up.weight")?);
-        let down = SplitMatrix::load(file, &name("ffn_down"), width, placement.rows(hidden))?;
-        Ok(Self {
-            activation: feed_forward.gate,
-            norm: file.vector_of(&name("ffn_norm.weight"), hidden)?,
-            gate,
-            up,
-            down: down.with_post_norm(post_norm),
-        })
-    }
+/// Loads the feed-forward network of layer `index`.
+pub(crate) fn feed_forward(
+    file: &Gguf,
+    blueprint: &Blueprint,
+    placement: &Placement,
+    index: usize,
+) -> Result<Block, ModelError> {
+    let Layer { feed_forward, post_norms, .. } = &blueprint.layers[index];
+    let hidden = blueprint.hidden;
+    let width = placement.columns(feed_forward.width);
+    let name = |tensor: &str| format!("blk.{index}.{tensor}");
+    let own = |tensor: &str| select(file, &name(tensor), hidden, feed_forward.width, width.own());
+    let post_norm = post_norms.then(|| file.vector_of(&name("post_ffw_norm.weight"), hidden)).transpose()?;
+    let columns = FeedForward {
+        activation: feed_forward.gate,
+        norm: file.vector_of(&name("ffn_norm.weight"), hidden)?,
+        gate: own("ffn_gate.weight")?,
+        up: own("ffn_up.weight")?,
+    };
+    let down = SplitMatrix::load(file, &name("ffn_down"), width, placement.rows(hidden))?;
+    Ok(Block { columns: Box::new(columns), output: down.with_post_norm(post_norm) })
+}
 
-    /// The block's weights, in the order in which they are used.
-    pub(crate) fn matrices(&self) -> [&Matrix; 3] {
-        [&self.gate, &self.up, self.down.weights()]
-    }
-
-    /// The same, to be moved.
-    pub(crate) fn matrices_mut(&mut self) -> [&mut Matrix; 3] {
-        [&mut self.gate, &mut self.up, self.down.weights_mut()]
-    }
-
-    /// Adds the network's result for the hidden state [tokens, hidden] to it.
-    pub(crate) fn forward(&mut self, step: &mut Step<'_>, hidden: &mut [f32]) -> Result<(), ModelError> {
-        let (gathering, scratch) = step.gathering();
-        let (pool, columns) = (gathering.pool, self.down.own_columns().len());
-        let activations = &mut gathering.buffers.activations;
-        let normed = Rows::Normed { x: hidden, weight: &self.norm, epsilon: gathering.epsilon };
-        activations.load(pool, &normed, Forms::for_weights(&[&self.gate, &self.up]));
-        let gate = &mut scratch.gate[..gathering.tokens * columns];
-        let up = &mut scratch.up[..gathering.tokens * columns];
+impl Columns for FeedForward {
+    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix) {
+        let (pool, columns) = (workplace.pool, output.own_columns().len());
+        let normed = Rows::Normed { x: part.hidden, weight: &self.norm, epsilon: workplace.epsilon };
+        workplace.activations.load(pool, &normed, Forms::for_weights(&[&self.gate, &self.up]));
+        let mut gate = std::mem::take(&mut workplace.own.gate);
+        let mut up = std::mem::take(&mut workplace.own.up);
+        let (gates, ups) = (&mut gate[..part.tokens * columns], &mut up[..part.tokens * columns]);
         let mut products = [
-            Product { weights: &self.gate, bias: None, out: gate, stride: columns },
-            Product { weights: &self.up, bias: None, out: up, stride: columns },
+            Product { weights: &self.gate, bias: None, out: gates, stride: columns },
+            Product { weights: &self.up, bias: None, out: ups, stride: columns },
         ];
-        multiply(pool, activations, &mut products);
-        self.down.add_product(gathering, &Rows::Gated { gate, up, kind: self.activation, columns }, hidden)
+        multiply(pool, workplace.activations, &mut products);
+        output.take_columns(workplace, &Rows::Gated { gate: gates, up: ups, kind: self.activation, columns }, part);
+        (workplace.own.gate, workplace.own.up) = (gate, up);
+    }
+
+    fn matrices(&self) -> Vec<&Matrix> {
+        vec![&self.gate, &self.up]
+    }
+
+    fn matrices_mut(&mut self) -> Vec<&mut Matrix> {
+        vec![&mut self.gate, &mut self.up]
     }
 }

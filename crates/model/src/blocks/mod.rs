@@ -3,41 +3,50 @@
 
 mod attention;
 mod feed_forward;
+mod run;
 mod scratch;
 mod split_matrix;
 
 use std::ops::Range;
 
-use kernels::{Matrix, Pool, RopeAngles};
+use kernels::Matrix;
 
-pub(crate) use self::attention::AttentionBlock;
-pub(crate) use self::feed_forward::FeedForwardBlock;
+pub(crate) use self::attention::attention;
+pub(crate) use self::feed_forward::feed_forward;
+pub(crate) use self::run::run;
+use self::run::{Part, Workplace};
 pub(crate) use self::scratch::Scratch;
-use self::{scratch::Own, split_matrix::Gathering};
+use self::split_matrix::SplitMatrix;
+use crate::{Gguf, ModelError};
 
-use crate::{Exchange, Gguf, ModelError, Stretch};
-
-/// What all blocks share during one step.
-pub(crate) struct Step<'a> {
-    pub(crate) pool: &'a Pool,
-    pub(crate) exchange: &'a mut dyn Exchange,
-    pub(crate) scratch: &'a mut Scratch,
-    /// One table per rope of the blueprint, prepared for this step's positions.
-    pub(crate) angles: &'a [RopeAngles],
-    /// The sequences whose tokens the step takes, in the order of its rows.
-    pub(crate) stretches: &'a [Stretch],
-    /// Tokens in the step: those of all stretches together.
-    pub(crate) tokens: usize,
-    /// Added to the mean square in norms.
-    pub(crate) epsilon: f32,
+/// What adds something to the hidden state: columns of which each rank computes its own, and a matrix that all of them are
+/// multiplied with, of which each rank has some rows.
+pub(crate) struct Block {
+    columns: Box<dyn Columns>,
+    output: SplitMatrix,
 }
 
-impl Step<'_> {
-    /// What ranks gather with, apart from the scratch that holds what they gather.
-    fn gathering(&mut self) -> (Gathering<'_>, &mut Own) {
-        let Scratch { buffers, own } = &mut *self.scratch;
-        let (pool, tokens, epsilon) = (self.pool, self.tokens, self.epsilon);
-        (Gathering { pool, exchange: self.exchange, tokens, epsilon, buffers }, own)
+/// How a rank computes its columns.
+trait Columns: Send + Sync {
+    /// Computes them from the hidden state and has `output` take them. A rank may have none.
+    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix);
+
+    /// Its weights, in the order in which they are used.
+    fn matrices(&self) -> Vec<&Matrix>;
+
+    /// The same, to be moved.
+    fn matrices_mut(&mut self) -> Vec<&mut Matrix>;
+}
+
+impl Block {
+    /// The block's weights, in the order in which they are used.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
+        self.columns.matrices().into_iter().chain([self.output.weights()])
+    }
+
+    /// The same, to be moved.
+    pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
+        self.columns.matrices_mut().into_iter().chain([self.output.weights_mut()])
     }
 }
 

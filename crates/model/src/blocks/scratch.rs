@@ -1,16 +1,23 @@
 //! Buffers for the values between operations. They are made once, for the largest step, so that a step allocates
 //! nothing.
 
-use kernels::AttentionScratch;
+use kernels::{Activations, AttentionScratch, Stretch};
 
-use super::split_matrix::Buffers;
 use crate::ShardOptions;
 use crate::arch::Blueprint;
 
 /// The buffers. Each holds one row per token.
 pub(crate) struct Scratch {
-    pub(super) buffers: Buffers,
+    /// The input of a product in the form that products take.
+    pub(super) activations: Activations,
     pub(super) own: Own,
+    /// Columns of all ranks, as they travel: up to `widest` of a token.
+    pub(super) travelling: Vec<f32>,
+    pub(super) widest: usize,
+    /// What a block adds to the hidden state.
+    pub(super) result: Vec<f32>,
+    /// The stretches of both parts of a step.
+    pub(super) cut: [Vec<Stretch>; 2],
 }
 
 /// Those whose values stay on this rank.
@@ -51,6 +58,13 @@ impl Scratch {
                 options.context,
             ),
         };
-        Self { buffers: Buffers::new(tokens, widest, blueprint.hidden), own }
+        Self {
+            activations: Activations::new(tokens, widest),
+            own,
+            travelling: rows(widest),
+            widest,
+            result: rows(blueprint.hidden),
+            cut: std::array::from_fn(|_| Vec::with_capacity(options.slots)),
+        }
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use kernels::{Activations, Forms, Matrix, Pool, Product, Rows, multiply, round_into, rounded_words};
+use kernels::{Forms, Matrix, Product, Rows, multiply, round_into, rounded_words};
 
+use super::run::{Gather, Part, Workplace};
 use super::{select, select_bias};
 use crate::placement::Parts;
-use crate::{Exchange, Gguf, ModelError};
+use crate::{Gguf, ModelError};
 
 /// A matrix of which each rank computes a range of output rows, from input columns of which each rank has some.
 ///
@@ -23,37 +24,6 @@ pub(super) struct SplitMatrix {
     words: Option<Parts>,
     /// Of the norm that the whole output goes through before it is added to the hidden state.
     post_norm: Option<Vec<f32>>,
-}
-
-/// What the ranks of a stage share while they gather, and the buffers for it.
-pub(super) struct Gathering<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) exchange: &'a mut dyn Exchange,
-    pub(super) tokens: usize,
-    /// Added to the mean square in norms.
-    pub(super) epsilon: f32,
-    pub(super) buffers: &'a mut Buffers,
-}
-
-/// Buffers, each of one row per token.
-pub(super) struct Buffers {
-    /// The input of a product in the form that products take.
-    pub(super) activations: Activations,
-    /// Columns of all ranks, as they travel.
-    travelling: Vec<f32>,
-    /// What a block adds to the hidden state.
-    result: Vec<f32>,
-}
-
-impl Buffers {
-    /// For inputs of up to `widest` columns and a hidden state of `hidden`.
-    pub(super) fn new(tokens: usize, widest: usize, hidden: usize) -> Self {
-        Self {
-            activations: Activations::new(tokens, widest),
-            travelling: vec![0.0; tokens * widest],
-            result: vec![0.0; tokens * hidden],
-        }
-    }
 }
 
 impl SplitMatrix {
@@ -87,72 +57,73 @@ impl SplitMatrix {
         self.columns.own()
     }
 
-    /// Adds the product with all ranks' columns, of which this one has `own`, to the hidden state [tokens, hidden].
-    pub(super) fn add_product(
-        &self,
-        gathering: Gathering<'_>,
-        own: &Rows<'_>,
-        hidden: &mut [f32],
-    ) -> Result<(), ModelError> {
-        let Gathering { pool, exchange, tokens, epsilon, buffers } = gathering;
-        self.load_input(pool, exchange, tokens, own, buffers)?;
-        let added = &mut buffers.result[..hidden.len()];
+    /// Whether this rank has all of it, so that there is nothing to gather.
+    pub(super) fn is_whole(&self) -> bool {
+        self.columns.all.len() < 2
+    }
+
+    /// Takes this rank's columns for some tokens, so that they can travel: then [`SplitMatrix::gather_columns`] is next. A
+    /// rank that is alone has them ready for the product.
+    pub(super) fn take_columns(&self, workplace: &mut Workplace<'_>, own: &Rows<'_>, part: &mut Part<'_>) {
+        let pool = workplace.pool;
+        if self.is_whole() {
+            workplace.activations.load(pool, own, self.forms());
+        } else if !self.columns.own().is_empty() {
+            let (first, stride) = (self.travelling().own().start, self.travelling().total());
+            let travelling = &mut part.travelling[..part.tokens * stride];
+            match &self.words {
+                Some(_) => round_into(pool, own, travelling, first, stride),
+                None => own.write(pool, travelling, first, stride),
+            }
+        }
+    }
+
+    /// What [`SplitMatrix::take_columns`] has the ranks of a stage gather.
+    pub(super) fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Gather<'a> {
+        let parts = self.travelling();
+        Gather { parts, rows: part.tokens, buffer: &mut part.travelling[..part.tokens * parts.total()] }
+    }
+
+    /// Computes this rank's rows of the product with all ranks' columns.
+    pub(super) fn multiply(&self, workplace: &mut Workplace<'_>, part: &mut Part<'_>) {
+        let (pool, columns) = (workplace.pool, self.columns.total());
+        if !self.is_whole() {
+            let travelling = &part.travelling[..part.tokens * self.travelling().total()];
+            match &self.words {
+                Some(_) => workplace.activations.load_rounded(pool, travelling, columns),
+                None => workplace.activations.load(pool, &Rows::Plain { x: travelling, columns }, self.forms()),
+            }
+        }
         let product = Product {
             weights: &self.weights,
             bias: self.bias.as_deref(),
             stride: self.rows.total(),
-            out: &mut added[self.rows.own().start..],
+            out: &mut part.result[self.rows.own().start..],
         };
-        multiply(pool, &buffers.activations, &mut [product]);
-        gather(exchange, &self.rows, tokens, added)?;
+        multiply(pool, &workplace.activations, &mut [product]);
+    }
+
+    /// What [`SplitMatrix::multiply`] has the ranks of a stage gather.
+    pub(super) fn gather_rows<'a>(&'a self, part: &'a mut Part<'_>) -> Gather<'a> {
+        Gather { parts: &self.rows, rows: part.tokens, buffer: part.result }
+    }
+
+    /// Adds the whole product to the hidden state.
+    pub(super) fn add(&self, workplace: &Workplace<'_>, part: &mut Part<'_>) {
         let added = match &self.post_norm {
-            Some(weight) => Rows::Normed { x: added, weight, epsilon },
-            None => Rows::Plain { x: added, columns: self.rows.total() },
+            Some(weight) => Rows::Normed { x: part.result, weight, epsilon: workplace.epsilon },
+            None => Rows::Plain { x: part.result, columns: self.rows.total() },
         };
-        added.add_to(pool, hidden);
-        Ok(())
+        added.add_to(workplace.pool, part.hidden);
     }
 
-    /// Makes the activations of this rank's columns `own` and what the other ranks have.
-    fn load_input(
-        &self,
-        pool: &Pool,
-        exchange: &mut dyn Exchange,
-        tokens: usize,
-        own: &Rows<'_>,
-        buffers: &mut Buffers,
-    ) -> Result<(), ModelError> {
-        let forms = Forms::for_weights(&[&self.weights]);
-        let columns = self.columns.total();
-        if self.columns.all.len() < 2 {
-            buffers.activations.load(pool, own, forms);
-            return Ok(());
-        }
-        let travelling = &mut buffers.travelling[..tokens * self.words.as_ref().unwrap_or(&self.columns).total()];
-        match &self.words {
-            Some(words) => {
-                if !self.columns.own().is_empty() {
-                    round_into(pool, own, travelling, words.own().start, words.total());
-                }
-                gather(exchange, words, tokens, travelling)?;
-                buffers.activations.load_rounded(pool, travelling, columns);
-            }
-            None => {
-                if !self.columns.own().is_empty() {
-                    own.write(pool, travelling, self.columns.own().start, columns);
-                }
-                gather(exchange, &self.columns, tokens, travelling)?;
-                buffers.activations.load(pool, &Rows::Plain { x: travelling, columns }, forms);
-            }
-        }
-        Ok(())
+    /// The form in which the product takes its input.
+    fn forms(&self) -> Forms {
+        Forms::for_weights(&[&self.weights])
     }
-}
 
-/// Fetches the other ranks' columns of `buffer` [tokens, parts.total()].
-fn gather(exchange: &mut dyn Exchange, parts: &Parts, tokens: usize, buffer: &mut [f32]) -> Result<(), ModelError> {
-    if parts.all.len() < 2 {
-        return Ok(());
+    /// The input columns as they travel, by rank.
+    fn travelling(&self) -> &Parts {
+        self.words.as_ref().unwrap_or(&self.columns)
     }
-    exchange.all_gather(tokens, parts.total(), &parts.all, buffer).map_err(ModelError::Exchange)
 }

@@ -191,7 +191,7 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
             1,
             Box::new(move |_| {
                 angles.prepare(0..tokens);
-                angles.rotate(RopeLayout::Interleaved, &mut rotated, hidden / HEAD, HEAD);
+                angles.rotate(RopeLayout::Interleaved, 0, &mut rotated, hidden / HEAD, HEAD);
             }),
         ),
         kernel("store keys and values", hidden, 2, Box::new(move |_| cache.store(0, &keys, &keys))),
