@@ -100,7 +100,7 @@ impl SplitMatrix {
             stride: self.rows.total(),
             out: &mut part.result[self.rows.own().start..],
         };
-        multiply(pool, &workplace.activations, &mut [product]);
+        multiply(pool, workplace.activations, &mut [product]);
     }
 
     /// What [`SplitMatrix::multiply`] has the ranks of a stage gather.
