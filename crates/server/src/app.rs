@@ -5,18 +5,19 @@ use std::thread;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, Uri};
+use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use engine::Engine;
 use tokio::sync::{Semaphore, watch};
 
+use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::health;
 use crate::metrics::{self, Metrics};
 use crate::options::Options;
-use crate::{dialect, ollama, openai, page, stamp};
+use crate::{anthropic, dialect, ollama, openai, page, stamp};
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -60,6 +61,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health", get(health::health))
         .route("/metrics", get(metrics::metrics))
         .merge(openai::routes())
+        .merge(anthropic::routes())
         .merge(ollama::routes())
         .merge(page::routes())
         .fallback(unknown_url)
@@ -85,12 +87,13 @@ async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> R
     // Paths that match no route are counted as one: clients choose them and could make any number of series.
     let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
     let id = stamp::new_id("req-");
+    let name = Dialect::of(request.uri()).request_id();
     let mut response = next.run(request).await;
     let status = response.status().as_u16();
     app.metrics.count_http(route, status);
     tracing::debug!(%id, %method, route, status, "request answered");
     if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+        response.headers_mut().insert(name, id);
     }
     response
 }

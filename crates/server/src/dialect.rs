@@ -2,19 +2,21 @@
 
 use axum::Json;
 use axum::extract::Request;
-use axum::http::Uri;
+use axum::http::{HeaderName, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use crate::error::ApiError;
-use crate::{ollama, openai};
+use crate::{anthropic, ollama, openai};
 
 /// A family of APIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// OpenAI's, which is also what unknown paths are answered in.
     OpenAi,
+    /// Anthropic's.
+    Anthropic,
     /// Ollama's.
     Ollama,
 }
@@ -22,13 +24,26 @@ pub(crate) enum Dialect {
 impl Dialect {
     /// The dialect of a path.
     pub(crate) fn of(uri: &Uri) -> Self {
-        if uri.path().starts_with("/api/") { Self::Ollama } else { Self::OpenAi }
+        let path = uri.path();
+        if path.starts_with("/api/") {
+            Self::Ollama
+        } else if path == "/v1/messages" || path.starts_with("/v1/messages/") {
+            Self::Anthropic
+        } else {
+            Self::OpenAi
+        }
+    }
+
+    /// The header in which answers carry the request's identifier.
+    pub(crate) fn request_id(self) -> HeaderName {
+        HeaderName::from_static(if self == Self::Anthropic { "request-id" } else { "x-request-id" })
     }
 
     /// The body of a refusal or failure.
     fn error_body(self, error: &ApiError) -> Value {
         match self {
             Self::OpenAi => openai::error_body(error),
+            Self::Anthropic => anthropic::error_body(error),
             Self::Ollama => ollama::error_body(error),
         }
     }

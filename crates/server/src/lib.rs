@@ -1,10 +1,11 @@
 //! The HTTP APIs that clients already speak, over a running [`engine::Engine`].
 //!
-//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's or Ollama's) translates HTTP
+//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's, Anthropic's or Ollama's) translates HTTP
 //! requests to [`engine::Request`] and the engine's events back; everything that dialects share (limits, errors,
 //! queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
 #![forbid(unsafe_code)]
 
+mod anthropic;
 mod app;
 mod body;
 mod connection;

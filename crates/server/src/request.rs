@@ -52,15 +52,26 @@ fn stop_string(value: &Value, path: &str) -> Result<String, ApiError> {
 
 /// Renders a conversation, which came from `field`, with the model's template and tokenizes it.
 pub(crate) fn conversation(model: &ModelInfo, field: &str, input: &ChatInput) -> Result<Vec<u32>, ApiError> {
+    begun_conversation(model, field, input, "")
+}
+
+/// The same for an answer that goes on from the text `begun`.
+pub(crate) fn begun_conversation(
+    model: &ModelInfo,
+    field: &str,
+    input: &ChatInput,
+    begun: &str,
+) -> Result<Vec<u32>, ApiError> {
     let Some(template) = &model.chat_template else {
         let message = format!("the model {:?} has no chat template: use /v1/completions", model.id);
         return Err(ApiError::new(Code::UnsupportedParameter, message));
     };
     // Templates refuse conversations they cannot write, for example two messages of the user in a row.
-    let text = template.render(input).map_err(|error| {
+    let mut text = template.render(input).map_err(|error| {
         let message = format!("{field} were refused by the model's chat template: {error}");
         ApiError::of_field(Code::InvalidValue, field, message)
     })?;
+    text.push_str(begun);
     // The template writes all special tokens itself, the one that begins a text included.
     let options = EncodeOptions { add_special: false, parse_special: true };
     tokenize(model, field, &text, options)

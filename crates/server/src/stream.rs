@@ -26,6 +26,11 @@ impl Piece {
         let data = serde_json::to_string(value).unwrap_or_else(|error| Value::from(error.to_string()).to_string());
         Self { name: None, data }
     }
+
+    /// The same with a name.
+    pub(crate) fn named(name: &'static str, value: &impl Serialize) -> Self {
+        Self { name: Some(name), ..Self::json(value) }
+    }
 }
 
 /// A dialect's way to write an answer piece by piece.

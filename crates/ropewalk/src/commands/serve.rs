@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
 
-/// Serve a model to clients of the APIs of OpenAI and Ollama
+/// Serve a model to clients of the APIs of OpenAI, Anthropic and Ollama
 #[derive(Args)]
 #[command(after_help = "Examples:
   ropewalk serve smollm2

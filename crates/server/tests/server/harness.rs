@@ -264,6 +264,20 @@ impl Answer {
     }
 }
 
+/// The events of a stream that names them, and what they say.
+pub(crate) fn named_events(answer: &Answer) -> Vec<(String, Value)> {
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text());
+    assert_eq!(answer.headers["content-type"], "text/event-stream");
+    let blocks = answer.text().split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':'));
+    let read = |block: &str| {
+        // The order of the two lines is not fixed.
+        let line =
+            |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{block}"));
+        (line("event: ").to_owned(), serde_json::from_str(line("data: ")).unwrap())
+    };
+    blocks.map(read).collect()
+}
+
 /// A chat request with one message and these further fields.
 pub(crate) fn chat(more: Value) -> Value {
     with(json!({"model": NAME, "messages": [{"role": "user", "content": "Hi"}]}), more)

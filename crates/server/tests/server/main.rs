@@ -1,6 +1,7 @@
 //! The server over a scripted engine, through real loopback connections.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
+mod anthropic;
 mod bad_requests;
 mod chat;
 mod completions;

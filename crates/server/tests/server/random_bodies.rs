@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::{NAME, Server};
 use crate::script::says;
 
-const FIELDS: [&str; 30] = [
+const FIELDS: [&str; 43] = [
     "messages",
     "prompt",
     "temperature",
@@ -37,6 +37,21 @@ const FIELDS: [&str; 30] = [
     "ignore_eos",
     "functions",
     "unheard_of",
+    // Of Anthropic's API.
+    "system",
+    "stop_sequences",
+    "thinking",
+    "metadata",
+    // Of Ollama's.
+    "options",
+    "format",
+    "think",
+    "keep_alive",
+    "raw",
+    "context",
+    "images",
+    "template",
+    "name",
 ];
 
 /// Any JSON, with a liking for values that mean something here.
@@ -53,7 +68,18 @@ fn json_value() -> impl Strategy<Value = Value> {
         Just(json!({"role": "user", "content": "Hi"})),
         Just(json!({"type": "text", "text": "Hi"})),
     ];
-    let names = prop::sample::select(vec!["role", "content", "type", "text", "function", "name", "include_usage", "5"]);
+    let names = prop::sample::select(vec![
+        "role",
+        "content",
+        "type",
+        "text",
+        "function",
+        "name",
+        "include_usage",
+        "5",
+        "num_predict",
+        "temperature",
+    ]);
     leaf.prop_recursive(3, 16, 4, move |inner| {
         let object = prop::collection::vec((names.clone(), inner.clone()), 0..4);
         let object = object.prop_map(|entries| {
@@ -88,6 +114,10 @@ fn any_body_is_answered_or_refused() {
                     prop_assert_eq!((status, kind.as_str()), (400, "invalid_request_error"));
                     prop_assert!(param.is_some(), "{}", answer.text());
                 }
+            }
+            for path in ["/api/chat", "/api/generate", "/api/show", "/v1/messages", "/v1/messages/count_tokens"] {
+                let answer = server.post(path, &body).await;
+                prop_assert!([200, 400, 404].contains(&answer.status.as_u16()), "{} {}", path, answer.text());
             }
             Ok(())
         })?;
