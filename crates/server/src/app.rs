@@ -16,14 +16,17 @@ use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::health;
 use crate::metrics::{self, Metrics};
+use crate::openai::Responses;
 use crate::options::Options;
-use crate::{anthropic, dialect, ollama, openai, page, stamp};
+use crate::{anthropic, dialect, ollama, openai, openapi, page, stamp};
 
 /// What all handlers share.
 pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) options: Options,
     pub(crate) metrics: Metrics,
+    /// What clients of `/v1/responses` may come back to.
+    pub(crate) responses: Responses,
     /// Becomes `true` when requests that still run are to end now.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Bounds how many requests are parsed and tokenized at once, and with it the memory that takes.
@@ -35,7 +38,7 @@ impl App {
     pub(crate) fn new(engine: Engine, options: Options, stopping: watch::Receiver<bool>) -> Self {
         let metrics = Metrics::new(&engine.model().id);
         let preparing = Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from)));
-        Self { engine, options, metrics, stopping, preparing }
+        Self { engine, options, metrics, responses: Responses::default(), stopping, preparing }
     }
 
     /// Runs `prepare` (parsing, rendering, tokenizing) off the network threads.
@@ -60,6 +63,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(health::health))
         .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::openapi))
         .merge(openai::routes())
         .merge(anthropic::routes())
         .merge(ollama::routes())

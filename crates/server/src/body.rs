@@ -46,8 +46,8 @@ impl FromRequest<Arc<App>> for JsonBody {
     }
 }
 
-/// Whether a body may be JSON without saying so: Ollama's API is used like that (`curl -d`). Browsers name the site that
-/// sends, so that no page on another site profits.
+/// Whether a body may be JSON without saying so: Ollama's API is used like that (`curl -d`). Browsers name the site
+/// that sends, so that no page on another site profits.
 fn may_be_undeclared(request: &Request) -> bool {
     Dialect::of(request.uri()) == Dialect::Ollama && !request.headers().contains_key(ORIGIN)
 }

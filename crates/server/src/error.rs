@@ -27,6 +27,10 @@ pub(crate) enum Code {
     ContextLengthExceeded,
     /// No model of that name runs here.
     ModelNotFound,
+    /// The response that a request goes on from is not remembered.
+    PreviousResponseNotFound,
+    /// No response of that name is remembered.
+    ResponseNotFound,
     /// No such path.
     UnknownUrl,
     /// The path exists, but not for this method.
@@ -63,6 +67,8 @@ impl Code {
             Self::UnsupportedValue => (StatusCode::BAD_REQUEST, INVALID, "unsupported_value"),
             Self::ContextLengthExceeded => (StatusCode::BAD_REQUEST, INVALID, "context_length_exceeded"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::PreviousResponseNotFound => (StatusCode::BAD_REQUEST, INVALID, "previous_response_not_found"),
+            Self::ResponseNotFound => (StatusCode::NOT_FOUND, INVALID, "response_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),
             Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, INVALID, "method_not_allowed"),
             Self::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, INVALID, "unsupported_media_type"),

@@ -1,8 +1,8 @@
 //! The HTTP APIs that clients already speak, over a running [`engine::Engine`].
 //!
-//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's, Anthropic's or Ollama's) translates HTTP
-//! requests to [`engine::Request`] and the engine's events back; everything that dialects share (limits, errors,
-//! queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
+//! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's, Anthropic's or
+//! Ollama's) translates HTTP requests to [`engine::Request`] and the engine's events back; everything that dialects
+//! share (limits, errors, queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
 #![forbid(unsafe_code)]
 
 mod anthropic;
@@ -18,6 +18,7 @@ mod metrics;
 mod ndjson;
 mod ollama;
 mod openai;
+mod openapi;
 mod options;
 mod page;
 mod plan;

@@ -27,8 +27,8 @@ pub(crate) fn rfc3339(since_epoch: Duration) -> String {
 
 /// Year, month and day of a day since the Unix epoch in the Gregorian calendar.
 ///
-/// Years are counted from March on, so that the leap day is the last of a year, in eras of 400 years, which all have the
-/// same days.
+/// Years are counted from March on, so that the leap day is the last of a year, in eras of 400 years, which all have
+/// the same days.
 fn date(day_since_epoch: u64) -> (u64, u64, u64) {
     const DAYS_OF_ERA: u64 = 146_097;
     // Days from the first of March of the year 0 to the epoch.

@@ -81,7 +81,8 @@ fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
 fn prompt(fields: &Fields<'_>, model: &ModelInfo) -> Result<Vec<u32>, ApiError> {
     let messages = messages::read(fields)?;
     let tools = tools(fields)?;
-    let extra = template_arguments(fields)?;
+    let mut extra = template_arguments(fields)?;
+    params::reasoning_effort(fields, "reasoning_effort", &mut extra)?;
     let input = ChatInput { messages, tools, add_generation_prompt: true, extra };
     request::conversation(model, "messages", &input)
 }

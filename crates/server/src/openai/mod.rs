@@ -1,4 +1,4 @@
-//! OpenAI's API: chat completions, completions and models, with the extensions that vLLM made common.
+//! OpenAI's API: chat completions, completions, responses and models, with the extensions that vLLM made common.
 
 mod chat;
 mod chunks;
@@ -8,6 +8,8 @@ mod messages;
 mod models;
 mod params;
 mod prompt;
+mod responses;
+mod tokenization;
 mod usage;
 
 use std::sync::Arc;
@@ -20,12 +22,17 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::stamp;
+pub(crate) use responses::Responses;
 
 /// The routes of this dialect.
 pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
+        .route("/tokenize", post(tokenization::tokenize))
+        .route("/detokenize", post(tokenization::detokenize))
         .route("/v1/models", get(models::list))
         // Names of models may contain slashes (`organization/name`).
         .route("/v1/models/{*id}", get(models::retrieve))

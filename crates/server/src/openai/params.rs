@@ -1,7 +1,7 @@
 //! The request fields that chat completions and completions have in common.
 
 use engine::{ModelInfo, Request, Sampling};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
@@ -11,6 +11,8 @@ use crate::request;
 const BIASES_MAX: usize = 1024;
 /// Most answers to one prompt, as OpenAI bounds it.
 const CHOICES_MAX: u32 = 128;
+/// How much a model may be asked to think.
+const REASONING_EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 /// Most alternatives reported per token.
 pub(super) const TOP_LOGPROBS_MAX: u32 = 20;
 
@@ -48,7 +50,8 @@ impl Common {
     }
 }
 
-fn sampling(fields: &Fields<'_>, vocabulary: usize) -> Result<Sampling, ApiError> {
+/// How tokens are drawn.
+pub(super) fn sampling(fields: &Fields<'_>, vocabulary: usize) -> Result<Sampling, ApiError> {
     let defaults = Sampling::default();
     Ok(Sampling {
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
@@ -99,6 +102,26 @@ fn stream(fields: &Fields<'_>) -> Result<Option<StreamOptions>, ApiError> {
     }
     let include_usage = options.map(|options| options.flag("include_usage")).transpose()?.flatten().unwrap_or(false);
     Ok(streaming.then_some(StreamOptions { include_usage }))
+}
+
+/// Tells the template how much the model is to think, under the names that published templates know.
+pub(super) fn reasoning_effort(
+    fields: &Fields<'_>,
+    name: &str,
+    arguments: &mut Map<String, Value>,
+) -> Result<(), ApiError> {
+    let Some(effort) = fields.text(name)? else { return Ok(()) };
+    if !REASONING_EFFORTS.contains(&effort) {
+        let problem = format!("is {effort:?}, but must be one of {}", REASONING_EFFORTS.join(", "));
+        return Err(fields.error(Code::InvalidValue, name, problem));
+    }
+    // What a client tells the template by itself goes before.
+    if effort == "none" {
+        arguments.entry("enable_thinking").or_insert(Value::Bool(false));
+    } else {
+        arguments.entry("reasoning_effort").or_insert_with(|| effort.into());
+    }
+    Ok(())
 }
 
 /// Plain text is the only format so far.

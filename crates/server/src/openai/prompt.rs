@@ -54,6 +54,13 @@ fn of_tokens(items: &[Value], path: &str, tokenizer: &Tokenizer) -> Result<Promp
     if items.is_empty() {
         return Err(ApiError::of_field(Code::InvalidValue, path, format!("{path} must not be empty")));
     }
+    let tokens = token_ids(items, path, tokenizer)?;
+    let text = tokenizer.decode(&tokens);
+    Ok(Prompt { tokens, text })
+}
+
+/// Reads the array of token ids at `path`.
+pub(super) fn token_ids(items: &[Value], path: &str, tokenizer: &Tokenizer) -> Result<Vec<u32>, ApiError> {
     let vocabulary = tokenizer.vocabulary();
     let read = |(index, item): (usize, &Value)| {
         let path = format!("{path}[{index}]");
@@ -66,7 +73,5 @@ fn of_tokens(items: &[Value], path: &str, tokenizer: &Tokenizer) -> Result<Promp
             ApiError::of_field(Code::InvalidValue, path, message)
         })
     };
-    let tokens = items.iter().enumerate().map(read).collect::<Result<Vec<u32>, ApiError>>()?;
-    let text = tokenizer.decode(&tokens);
-    Ok(Prompt { tokens, text })
+    items.iter().enumerate().map(read).collect()
 }

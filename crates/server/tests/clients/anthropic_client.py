@@ -21,6 +21,13 @@ def create(**fields):
     return CLIENT.messages.create(**(FIELDS | fields))
 
 
+class Models(unittest.TestCase):
+    def test_list_and_retrieve(self):
+        models = list(CLIENT.models.list())
+        self.assertEqual([(model.id, model.type) for model in models], [(MODEL, "model")])
+        self.assertEqual(CLIENT.models.retrieve(MODEL), models[0])
+
+
 class Messages(unittest.TestCase):
     def test_whole_answer(self):
         message = create()

@@ -31,6 +31,13 @@ def complete(**fields):
     return CLIENT.completions.create(**fields)
 
 
+RESPONSE = {"model": MODEL, "input": "Name the planets.", "max_output_tokens": 24, "temperature": 0}
+
+
+def respond(**fields):
+    return CLIENT.responses.create(**(RESPONSE | fields))
+
+
 def health() -> dict:
     return get("/health")
 
@@ -147,6 +154,41 @@ class Completions(unittest.TestCase):
         answer = complete(echo=True, max_tokens=0, logprobs=0)
         self.assertEqual(answer.choices[0].text, "The planets are")
         self.assertEqual(answer.usage.completion_tokens, 0)
+
+
+class Responses(unittest.TestCase):
+    def test_whole_answer_and_stream(self):
+        whole = respond()
+        self.assertIn(whole.status, ("completed", "incomplete"))
+        self.assertGreater(whole.usage.output_tokens, 0)
+        with CLIENT.responses.stream(**RESPONSE) as stream:
+            types, text = [], ""
+            for event in stream:
+                types.append(event.type)
+                if event.type == "response.output_text.delta":
+                    text += event.delta
+        self.assertEqual(text, whole.output_text)
+        self.assertEqual(types[0], "response.created")
+        self.assertEqual(types[-1], f"response.{whole.status}")
+
+    def test_a_conversation_is_remembered(self):
+        first = respond()
+        second = respond(previous_response_id=first.id, input="Which of them is red?")
+        self.assertGreater(second.usage.input_tokens, first.usage.total_tokens)
+        # The first turn was kept, so that little of it is evaluated again.
+        self.assertGreater(second.usage.input_tokens_details.cached_tokens, 0)
+
+    def test_retrieve_and_delete(self):
+        response = respond()
+        self.assertEqual(CLIENT.responses.retrieve(response.id).output_text, response.output_text)
+        CLIENT.responses.delete(response.id)
+        with self.assertRaises(openai.NotFoundError):
+            CLIENT.responses.retrieve(response.id)
+
+    def test_errors(self):
+        with self.assertRaises(openai.BadRequestError) as raised:
+            respond(previous_response_id="resp_0")
+        self.assertEqual(raised.exception.code, "previous_response_not_found")
 
 
 class Errors(unittest.TestCase):

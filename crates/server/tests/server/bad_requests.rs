@@ -141,6 +141,8 @@ async fn chat_requests_that_mean_nothing() {
         ),
         bad(chat(json!({"max_tokens": 0})), "max_tokens", "invalid_value"),
         bad(chat(json!({"max_completion_tokens": -5})), "max_completion_tokens", "invalid_value"),
+        bad(chat(json!({"reasoning_effort": "much"})), "reasoning_effort", "invalid_value"),
+        bad(chat(json!({"reasoning_effort": 5})), "reasoning_effort", "invalid_type"),
         bad(chat(json!({"logprobs": 5})), "logprobs", "invalid_type"),
         bad(chat(json!({"top_logprobs": 3})), "top_logprobs", "invalid_value"),
         bad(chat(json!({"logprobs": true, "top_logprobs": 21})), "top_logprobs", "invalid_value"),

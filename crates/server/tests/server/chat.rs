@@ -55,7 +55,8 @@ async fn sampling_fields_reach_the_engine() {
     let fields = json!({
         "temperature": 0.5, "top_p": 0.25, "top_k": 7, "min_p": 0.125, "repetition_penalty": 1.5, "presence_penalty": -1,
         "frequency_penalty": 2, "logit_bias": {"5": -100, "9": 2.5}, "seed": -2, "stop": "end", "max_tokens": 9,
-        "max_completion_tokens": 3, "ignore_eos": true, "user": "somebody", "unheard_of": {"a": 1}, "n": null,
+        "max_completion_tokens": 3, "ignore_eos": true, "user": "somebody",
+        "reasoning_effort": "low", "unheard_of": {"a": 1}, "n": null,
     });
     server.post(PATH, &chat(fields)).await.ok();
     let request = server.only_request();

@@ -11,8 +11,10 @@ async fn models_are_listed_and_found_by_name() {
     let server = Server::start(says("x")).await;
     let model = json!({
         "id": NAME, "object": "model", "created": 1_700_000_000, "owned_by": "ropewalk", "max_model_len": CONTEXT,
+        "type": "model", "display_name": NAME, "created_at": "2023-11-14T22:13:20.000000000Z",
     });
-    assert_eq!(server.get("/v1/models").await.ok(), json!({"object": "list", "data": [model]}));
+    let list = json!({"object": "list", "data": [model], "has_more": false, "first_id": NAME, "last_id": NAME});
+    assert_eq!(server.get("/v1/models").await.ok(), list);
     // With the slash of the name as it is, and escaped as clients do.
     assert_eq!(server.get("/v1/models/tests/tiny").await.ok(), model);
     assert_eq!(server.get("/v1/models/tests%2Ftiny").await.ok(), model);

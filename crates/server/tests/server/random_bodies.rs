@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::harness::{NAME, Server};
 use crate::script::says;
 
-const FIELDS: [&str; 43] = [
+const OPENAI: [&str; 5] = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize"];
+
+const FIELDS: [&str; 58] = [
     "messages",
     "prompt",
     "temperature",
@@ -37,6 +39,21 @@ const FIELDS: [&str; 43] = [
     "ignore_eos",
     "functions",
     "unheard_of",
+    "input",
+    "instructions",
+    "previous_response_id",
+    "max_output_tokens",
+    "reasoning",
+    "reasoning_effort",
+    "store",
+    "truncation",
+    "include",
+    "text",
+    "tokens",
+    "content",
+    "parse_special",
+    "return_token_strs",
+    "with_pieces",
     // Of Anthropic's API.
     "system",
     "stop_sequences",
@@ -97,6 +114,7 @@ fn body() -> impl Strategy<Value = Value> {
         body.insert("model".to_owned(), NAME.into());
         body.entry("messages").or_insert_with(|| json!([{"role": "user", "content": "Hi"}]));
         body.entry("prompt").or_insert_with(|| "Hi".into());
+        body.entry("input").or_insert_with(|| "Hi".into());
         body.into()
     })
 }
@@ -107,7 +125,7 @@ fn any_body_is_answered_or_refused() {
     let server = runtime.block_on(Server::start(says("x")));
     proptest!(ProptestConfig { cases: 400, ..ProptestConfig::default() }, |(body in body())| {
         runtime.block_on(async {
-            for path in ["/v1/chat/completions", "/v1/completions"] {
+            for path in OPENAI {
                 let answer = server.post(path, &body).await;
                 if answer.status != 200 {
                     let (status, kind, param, _) = answer.error();

@@ -1,0 +1,56 @@
+//! `/v1/responses`: answers that the server remembers, so that a client need not send the conversation again.
+
+mod answer;
+mod call;
+mod input;
+mod store;
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::body::JsonBody;
+use crate::error::{ApiError, Code};
+use crate::run::Run;
+use crate::sse;
+use answer::Events;
+use call::Call;
+pub(crate) use store::Responses;
+
+pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
+    let call = app.prepare(move |app| Call::read(&body.parse()?, app.engine.model(), &app.responses)).await?;
+    let Call { plan, stream, draft } = call;
+    let run = Run::start(Arc::clone(&app), plan)?;
+    if stream {
+        let keep_alive = app.options.keep_alive_interval;
+        return Ok(sse::respond(run, Events::new(app, draft), keep_alive));
+    }
+    let (_, answers) = run.collect().await?;
+    let [answer] = answers.as_slice() else {
+        return Err(ApiError::new(Code::Internal, "the engine did not give one answer"));
+    };
+    let response = draft.finished(&answer.text, &answer.completion);
+    draft.remember(&app.responses, &answer.text, &response);
+    Ok(Json(response).into_response())
+}
+
+pub(super) async fn retrieve(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    let stored = app.responses.get(&id).ok_or_else(|| not_found(&id))?;
+    Ok(Json(stored.response.clone()))
+}
+
+pub(super) async fn delete(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if !app.responses.remove(&id) {
+        return Err(not_found(&id));
+    }
+    Ok(Json(json!({"id": id, "object": "response", "deleted": true})))
+}
+
+fn not_found(id: &str) -> ApiError {
+    let message = format!("no response {id:?} is remembered: it never was, was deleted, or had to make room");
+    ApiError::of_field(Code::ResponseNotFound, "id", message)
+}
