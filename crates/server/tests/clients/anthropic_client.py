@@ -14,7 +14,9 @@ from running import CONTEXT, MODEL, URL
 # Errors are to be seen at the first try.
 CLIENT = anthropic.Anthropic(base_url=URL, api_key="none", max_retries=0, timeout=120)
 MESSAGES = [{"role": "user", "content": "Name the planets."}]
-FIELDS = {"model": MODEL, "messages": MESSAGES, "max_tokens": 24, "temperature": 0, "system": "You are brief."}
+# The client has no words of its own for temperature any more.
+GREEDY = {"temperature": 0}
+FIELDS = {"model": MODEL, "messages": MESSAGES, "max_tokens": 24, "system": "You are brief.", "extra_body": GREEDY}
 
 
 def create(**fields):
@@ -98,7 +100,7 @@ class Errors(unittest.TestCase):
     def test_each_kind(self):
         bad, invalid = anthropic.BadRequestError, "invalid_request_error"
         self.refused(anthropic.NotFoundError, "not_found_error", "does not run here", model="no-such-model")
-        self.refused(bad, invalid, "temperature", temperature=1.5)
+        self.refused(bad, invalid, "temperature", extra_body={"temperature": 1.5})
         self.refused(bad, invalid, "max_tokens", max_tokens=-1)
         self.refused(bad, invalid, "messages", messages=[])
         self.refused(bad, invalid, "tools", tools=[{"name": "f", "input_schema": {"type": "object"}}])
