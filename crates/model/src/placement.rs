@@ -35,11 +35,12 @@ impl Placement {
         Self { index: 0, shares: vec![1.0], layers: 0..layers, first: true, last: true }
     }
 
-    /// Rank `rank` of `stages` stages with `shares.len()` ranks each; ranks are numbered stage by stage.
-    pub fn of_rank(rank: usize, layers: usize, stages: usize, shares: &[f64]) -> Self {
+    /// Rank `rank` of as many stages as `layers` has ranges of layers, with `shares.len()` ranks each; ranks are numbered stage
+    /// by stage.
+    pub fn of_rank(rank: usize, layers: &[Range<usize>], shares: &[f64]) -> Self {
         let (stage, index) = (rank / shares.len(), rank % shares.len());
-        let layers = proportional(layers, &vec![1.0; stages]).swap_remove(stage);
-        Self { index, shares: shares.to_vec(), layers, first: stage == 0, last: stage + 1 == stages }
+        let (first, last) = (stage == 0, stage + 1 == layers.len());
+        Self { index, shares: shares.to_vec(), layers: layers[stage].clone(), first, last }
     }
 
     /// How `rows` output rows are shared out within the stage.
@@ -108,7 +109,7 @@ mod tests {
 
     #[test]
     fn ranks_are_numbered_stage_by_stage() {
-        let places: Vec<_> = (0..4).map(|rank| Placement::of_rank(rank, 5, 2, &[1.0, 1.0])).collect();
+        let places: Vec<_> = (0..4).map(|rank| Placement::of_rank(rank, &[0..3, 3..5], &[1.0, 1.0])).collect();
         let summary: Vec<_> = places.iter().map(|p| (p.layers.clone(), p.index, p.first, p.last)).collect();
         assert_eq!(
             summary,
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn large_matrices_are_cut_at_round_rows_and_small_ones_evenly() {
-        let place = Placement::of_rank(1, 1, 1, &[1.0, 1.0, 1.0]);
+        let place = Placement::of_rank(1, &[0..1], &[1.0, 1.0, 1.0]);
         assert_eq!(place.rows(576).all, [0..192, 192..384, 384..576]);
         assert_eq!(place.rows(1000).own(), 336..672);
         assert_eq!(place.rows(7).all, [0..3, 3..5, 5..7]);

@@ -38,6 +38,16 @@ pub fn proportional_units(count: usize, unit: usize, shares: &[f64]) -> Vec<Rang
     units.into_iter().map(|range| (range.start * unit).min(count)..(range.end * unit).min(count)).collect()
 }
 
+/// Shares `layers` out over the stages of a pipeline, the last of which has a head to compute as well that is worth `head`
+/// layers. No stage goes without a layer as long as there are enough.
+pub fn stages(layers: usize, head: f64, stages: usize) -> Vec<Range<usize>> {
+    let even = (layers as f64 + head) / stages as f64;
+    let last = ((even - head).round().max(1.0) as usize).min(layers / stages.max(1));
+    let mut ranges = proportional(layers - last, &vec![1.0; stages.saturating_sub(1)]);
+    ranges.push(layers - last..layers);
+    ranges
+}
+
 /// The KV heads that a range of query heads needs, where `group` query heads share each. A KV head whose group is cut
 /// is needed on both sides of the cut.
 pub fn kv_heads_for(heads: &Range<usize>, group: usize) -> Range<usize> {
@@ -70,7 +80,25 @@ mod tests {
         assert_eq!(kv_heads_for(&(3..3), 3), 0..0);
     }
 
+    #[test]
+    fn a_head_takes_the_place_of_layers() {
+        assert_eq!(stages(7, 0.0, 3), [0..3, 3..5, 5..7]);
+        assert_eq!(stages(30, 4.0, 3), [0..12, 12..23, 23..30]);
+        assert_eq!(stages(18, 15.0, 3), [0..9, 9..17, 17..18]);
+        assert_eq!(stages(18, 15.0, 1), [0..18]);
+        assert_eq!(stages(2, 1.0, 3), [0..1, 1..2, 2..2]);
+    }
+
     proptest! {
+        #[test]
+        fn stages_cover_all_layers_in_order(layers in 0_usize..200, head in 0.0..50.0, count in 1_usize..12) {
+            let ranges = stages(layers, head, count);
+            prop_assert_eq!(ranges.len(), count);
+            prop_assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start));
+            prop_assert_eq!((ranges[0].start, ranges[count - 1].end), (0, layers));
+            prop_assert!(layers < count || ranges.iter().all(|range| !range.is_empty()));
+        }
+
         #[test]
         fn ranges_cover_everything_once_in_order(
             count in 0_usize..5_000,

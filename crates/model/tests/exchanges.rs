@@ -81,7 +81,7 @@ impl Exchange for End<'_> {
 fn hidden_states(name: &str, shares: &[f64], rank: usize, steps: &[usize], exchange: &mut dyn Exchange) -> Vec<f32> {
     let file = Gguf::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap();
     let blueprint = Blueprint::from_gguf(&file).unwrap();
-    let placement = Placement::of_rank(rank, blueprint.layers.len(), 1, shares);
+    let placement = Placement::of_rank(rank, &blueprint.stages(1), shares);
     let options = ShardOptions { threads: 1, slots: 1, context: 256, step_tokens: 128, kv_type: KvType::F16 };
     let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
     let tokens: Vec<u32> = (0..steps.iter().sum::<usize>() as u32).map(|token| token * 37 % 288).collect();

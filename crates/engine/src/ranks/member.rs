@@ -106,7 +106,7 @@ impl Member {
         }
         let stage = Team::of_range(layout.stage(layout.stage_of(rank)), rank)?;
         let stage_has_cables = has_cables(&mut fabric, &stage)?;
-        let placement = Placement::of_rank(rank, blueprint.layers.len(), layout.pipeline, &layout.shares);
+        let placement = Placement::of_rank(rank, &blueprint.stages(layout.pipeline), &layout.shares);
         let options = ShardOptions {
             threads: job.threads,
             slots: job.slots,

@@ -10,11 +10,13 @@ mod qwen2;
 mod qwen3;
 mod rope;
 
+use std::ops::Range;
+
 use kernels::{Gate, RopeLayout};
 
 use self::hyperparameters::Hyperparameters;
 pub use self::rope::{Rope, RopeScaling};
-use crate::{Gguf, ModelError};
+use crate::{Gguf, ModelError, split};
 
 /// Reads an architecture's blueprint from its metadata.
 type Reader = fn(&Hyperparameters<'_>) -> Result<Blueprint, ModelError>;
@@ -104,6 +106,18 @@ impl Blueprint {
             });
         };
         blueprint(&Hyperparameters::new(file, name))
+    }
+
+    /// How the layers are shared out over `count` stages of a pipeline. The head (the product with the whole vocabulary), which
+    /// the last one computes, counts half: every token of an answer goes through it, but hardly any of a prompt.
+    pub fn stages(&self, count: usize) -> Vec<Range<usize>> {
+        let weights = |layer: &Layer| {
+            let Attention { heads, kv_heads, head_dim, .. } = layer.attention;
+            self.hidden * (2 * head_dim * (heads + kv_heads) + 3 * layer.feed_forward.width)
+        };
+        let all: usize = self.layers.iter().map(weights).sum();
+        let head = (self.vocabulary * self.hidden * self.layers.len()) as f64 / all.max(1) as f64;
+        split::stages(self.layers.len(), head / 2.0, count)
     }
 
     /// KV cache bytes that one token takes over all layers, on one rank that holds the whole model.
