@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn large_matrices_are_cut_at_round_rows_and_small_ones_evenly() {
-        let place = Placement::of_rank(1, &[0..1], &[1.0, 1.0, 1.0]);
+        let place = Placement::of_rank(1, &[0..1, 1..1], &[1.0, 1.0, 1.0]);
         assert_eq!(place.rows(576).all, [0..192, 192..384, 384..576]);
         assert_eq!(place.rows(1000).own(), 336..672);
         assert_eq!(place.rows(7).all, [0..3, 3..5, 5..7]);
