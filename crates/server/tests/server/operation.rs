@@ -84,6 +84,36 @@ async fn metrics_count_what_was_done() {
 }
 
 #[tokio::test]
+async fn all_dialects_count() {
+    let server = Server::start(says("abc")).await;
+    let messages = json!([{"role": "user", "content": "Hi"}]);
+    let requests = [
+        ("/v1/messages", json!({"model": NAME, "max_tokens": 9, "messages": messages})),
+        ("/v1/responses", json!({"model": NAME, "input": "Hi"})),
+        ("/api/chat", json!({"model": NAME, "messages": messages})),
+        ("/api/generate", json!({"model": NAME, "prompt": "Hi", "stream": false})),
+    ];
+    for (path, request) in &requests {
+        assert_eq!(server.post(path, request).await.status, 200);
+        server.post(path, &json!({})).await;
+    }
+    let metrics = server.get("/metrics").await;
+    let model = format!("model_name=\"{NAME}\"");
+    let generated = requests.len() * (tokens("abc").len() + 1);
+    let mut expected = vec![
+        format!("ropewalk:generation_tokens_total{{{model}}} {generated}"),
+        format!("ropewalk:prefix_cache_hits_total{{{model}}} {}", requests.len()),
+        format!("ropewalk:request_success_total{{{model},finished_reason=\"stop\"}} {}", requests.len()),
+    ];
+    for (path, status) in requests.iter().flat_map(|(path, _)| [(path, 200), (path, 400)]) {
+        expected.push(format!("ropewalk:http_requests_total{{{model},route=\"{path}\",status=\"{status}\"}} 1"));
+    }
+    for line in expected {
+        assert!(metrics.text().lines().any(|have| have == line), "no {line} in\n{}", metrics.text());
+    }
+}
+
+#[tokio::test]
 async fn clients_that_leave_count_as_aborted() {
     let activity = Activity::default();
     let server = Server::start(endless(activity.clone(), "more ")).await;
