@@ -58,7 +58,7 @@ async function loadModels() {
     byId("welcome-model").textContent = models.length ? describe(models[0]) : "";
     notify(models.length ? null : "The server has no model.");
   } catch (error) {
-    select.replaceChildren(make("option", {}, "No model"));
+    select.replaceChildren(make("option", { value: "" }, "No model"));
     composer.setReady(false);
     notify(error.message, loadModels);
   }

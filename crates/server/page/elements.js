@@ -21,13 +21,13 @@ export function make(tag, { on = {}, ...attributes } = {}, ...children) {
   return element;
 }
 
-/** A drawing of `icons.svg`. */
+/** One of the drawings at the beginning of the page. */
 export function icon(name) {
   const drawing = document.createElementNS(SVG, "svg");
   drawing.setAttribute("class", "icon");
   drawing.setAttribute("aria-hidden", "true");
   const use = document.createElementNS(SVG, "use");
-  use.setAttribute("href", `page/icons.svg#${name}`);
+  use.setAttribute("href", `#icon-${name}`);
   drawing.append(use);
   return drawing;
 }

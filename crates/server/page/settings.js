@@ -56,7 +56,7 @@ export function setUpTheme() {
     const theme = root.dataset.theme ?? "system";
     button.setAttribute("aria-label", THEMES[theme]);
     button.title = THEMES[theme];
-    button.querySelector("use").setAttribute("href", `page/icons.svg#theme-${theme}`);
+    button.querySelector("use").setAttribute("href", `#icon-theme-${theme}`);
   };
   button.addEventListener("click", () => {
     const names = Object.keys(THEMES);

@@ -47,7 +47,6 @@ static FILES: &[File] = &files![
     "elements.js",
     "generation.js",
     "icon.svg",
-    "icons.svg",
     "layout.css",
     "markdown/blocks.js",
     "markdown/dom.js",

@@ -102,6 +102,18 @@ export class Page {
     }
   }
 
+  /** Complaints since the last time. */
+  takeComplaints() {
+    return this.complaints.splice(0);
+  }
+
+  /** Forgives complaints of this kind, of which there must be one. */
+  expectComplaint(pattern) {
+    const others = this.complaints.filter((text) => !pattern.test(text));
+    if (others.length === this.complaints.length) throw new Error(`nothing complained about ${pattern}`);
+    this.complaints = others;
+  }
+
   call(method, params) {
     return this.connection.call(method, params, this.session);
   }
@@ -139,9 +151,17 @@ export class Page {
 
   /** Presses the mouse in the middle of an element, which must be there to be hit. */
   async click(selector) {
+    const [x, y] = await this.hover(selector);
+    for (const type of ["mousePressed", "mouseReleased"]) {
+      await this.call("Input.dispatchMouseEvent", { type, x, y, button: "left", clickCount: 1 });
+    }
+  }
+
+  /** Moves the mouse to the middle of an element. */
+  async hover(selector) {
     const quoted = JSON.stringify(selector);
-    const place = await this.until(
-      `${selector} can be clicked`,
+    const [x, y] = await this.until(
+      `the mouse reaches ${selector}`,
       `(() => {
         const element = document.querySelector(${quoted});
         element.scrollIntoView({ block: "nearest" });
@@ -151,10 +171,8 @@ export class Page {
         return (element === hit || element.contains(hit)) && [left, top];
       })()`,
     );
-    const [x, y] = place;
-    for (const type of ["mouseMoved", "mousePressed", "mouseReleased"]) {
-      await this.call("Input.dispatchMouseEvent", { type, x, y, button: type === "mouseMoved" ? "none" : "left", clickCount: 1 });
-    }
+    await this.call("Input.dispatchMouseEvent", { type: "mouseMoved", x, y });
+    return [x, y];
   }
 
   /** Types text where the focus is. */
