@@ -8,7 +8,7 @@ import { copy } from "./message.js";
 import { Scrolling } from "./scrolling.js";
 import { Settings, setUpTheme } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
-import { onOtherTab } from "./store.js";
+import { loadModel, onOtherTab, saveModel } from "./store.js";
 
 const SUGGESTIONS = [
   "Explain how tides work, in plain words",
@@ -35,7 +35,8 @@ const sidebar = new Sidebar({
 function openConversation(id) {
   chat.open(id);
   refresh();
-  byId("input").focus();
+  // On a phone the focus would bring up its keyboard.
+  if (!matchMedia("(pointer: coarse)").matches) byId("input").focus();
 }
 
 /** Brings the list of conversations and the address up to date. */
@@ -45,17 +46,20 @@ function refresh() {
   history.replaceState(null, "", address);
 }
 
+/** What the server has said of its models. */
+let models = [];
+
 /** Fills the choice of models, or says why that is not possible. */
 async function loadModels() {
   const select = byId("model");
   try {
-    const models = await fetchModels(settings.key);
-    const chosen = select.value;
+    models = await fetchModels(settings.key);
+    const chosen = select.value || loadModel();
     select.replaceChildren(...models.map(({ id }) => make("option", { value: id }, id)));
     if (models.some(({ id }) => id === chosen)) select.value = chosen;
     select.disabled = models.length < 2;
     composer.setReady(models.length > 0);
-    byId("welcome-model").textContent = models.length ? describe(models[0]) : "";
+    describeModel();
     notify(models.length ? null : "The server has no model.");
   } catch (error) {
     select.replaceChildren(make("option", { value: "" }, "No model"));
@@ -64,8 +68,11 @@ async function loadModels() {
   }
 }
 
-function describe({ max_model_len: context }) {
-  return context ? `It runs on your own machines, and remembers ${context.toLocaleString("en")} tokens.` : "It runs on your own machines.";
+/** Says what can be expected of the chosen model. */
+function describeModel() {
+  const context = models.find(({ id }) => id === byId("model").value)?.max_model_len;
+  const room = Number.isInteger(context) ? `A conversation can have ${context.toLocaleString("en")} tokens.` : "";
+  byId("welcome-model").textContent = `The model runs on your own machines. ${room}`;
 }
 
 /** Shows a notice above the field for messages, with a way to try again where there is one. */
@@ -93,6 +100,10 @@ byId("transcript").addEventListener("click", ({ target }) => {
 
 chat.onFull = () => notify("The browser's storage is full: this conversation is not kept. Delete some others.");
 settings.onKey = loadModels;
+byId("model").addEventListener("change", ({ target }) => {
+  saveModel(target.value);
+  describeModel();
+});
 onOtherTab(() => sidebar.refresh(chat.id));
 openConversation(location.hash.slice(1) || null);
 loadModels();

@@ -3,7 +3,7 @@
 import { ApiFailure } from "./api.js";
 import { announce, byId, make } from "./elements.js";
 import { emptyAnswer, generate, requestBody } from "./generation.js";
-import { AnswerView, userMessage } from "./message.js";
+import { AnswerView, toolMessage, userMessage } from "./message.js";
 import { deleteConversation, loadMessages, saveConversation } from "./store.js";
 
 /** Longest title of a conversation in characters. */
@@ -60,6 +60,13 @@ export class Chat {
   /** Asks anew for the last answer. */
   regenerate() {
     if (this.messages.at(-1)?.role === "assistant") this.messages.pop();
+    this.answer();
+  }
+
+  /** Tells the model what the tools that it called have answered. */
+  respond(results) {
+    const calls = this.messages.at(-1).toolCalls;
+    calls.forEach(({ id, name }, index) => this.messages.push({ role: "tool", toolCallId: id, name, content: results[index] }));
     this.answer();
   }
 
@@ -138,8 +145,9 @@ export class Chat {
 
   renderMessage(message, last) {
     if (message.role === "user") return userMessage(message, null);
-    const regenerate = () => this.regenerate();
-    const view = new AnswerView(message, last ? regenerate : null);
+    if (message.role === "tool") return toolMessage(message);
+    const actions = { regenerate: () => this.regenerate(), respond: (results) => this.respond(results) };
+    const view = new AnswerView(message, last ? actions : {});
     view.onDraw = () => this.scrolling.follow();
     view.draw(!(last && this.controller));
     this.view = view;
@@ -153,7 +161,7 @@ export class Chat {
     const view = userMessage(this.messages[index], () => this.edit());
     byId("transcript").children[index].replaceWith(view);
     // A conversation that was left before its answer came can still be answered.
-    if (index === this.messages.length - 1) {
+    if (this.messages.at(-1).role !== "assistant") {
       const ask = make("button", { type: "button", class: "button", on: { click: () => this.answer() } }, "Answer");
       byId("transcript").append(make("div", { class: "message" }, ask));
     }

@@ -10,18 +10,20 @@ export function requestBody(model, messages, settings) {
     const last = sent.at(-1);
     // An answer that failed is left out, and many templates want the roles to alternate.
     if (message.role === "user" && last?.role === "user") last.content += `\n\n${message.content}`;
-    else if (message.role === "user" || message.content || message.toolCalls?.length) sent.push(sentMessage(message));
+    else if (message.role !== "assistant" || message.content || message.toolCalls?.length) sent.push(sentMessage(message));
   }
   if (settings.system) sent.unshift({ role: "system", content: settings.system });
   const body = { model, messages: sent, stream: true, stream_options: { include_usage: true } };
   const fields = { temperature: "temperature", topP: "top_p", maxTokens: "max_tokens", seed: "seed" };
   for (const [name, field] of Object.entries(fields)) if (Number.isFinite(settings[name])) body[field] = settings[name];
+  if (settings.tools?.length) body.tools = settings.tools;
   return body;
 }
 
 /** Models are not shown their reasoning about earlier turns. */
-function sentMessage({ role, content, toolCalls }) {
+function sentMessage({ role, content, toolCalls, toolCallId }) {
   if (role === "user") return { role, content };
+  if (role === "tool") return { role, tool_call_id: toolCallId, content };
   const answer = splitReasoning(content, true).answer;
   if (!toolCalls?.length) return { role, content: answer };
   const calls = toolCalls.map(({ id, name, arguments: given }) => ({ id, type: "function", function: { name, arguments: given } }));
@@ -51,7 +53,9 @@ export async function generate(body, key, message, signal, changed) {
 function take({ choices }, message) {
   const choice = choices?.[0];
   if (!choice) return false;
-  const { content, reasoning_content: reasoning, tool_calls: calls } = choice.delta ?? {};
+  const { content, tool_calls: calls, ...others } = choice.delta ?? {};
+  // The field is called differently by different servers.
+  const reasoning = others.reasoning_content ?? others.reasoning;
   if (typeof content === "string") message.content += content;
   if (typeof reasoning === "string") message.reasoning += reasoning;
   if (Array.isArray(calls)) for (const call of calls) takeCall(call, message.toolCalls);

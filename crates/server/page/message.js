@@ -14,12 +14,20 @@ export function userMessage(message, edit) {
   return make("article", { class: "message user", "aria-label": "You" }, text, actions);
 }
 
+/** What a tool has answered. */
+export function toolMessage({ name, content }) {
+  const summary = make("summary", {}, "Result of ", make("b", {}, name));
+  const result = make("details", { class: "call" }, summary, make("pre", { tabindex: "0" }, make("code", {}, content)));
+  return make("article", { class: "message tool", "aria-label": "Result of a tool" }, result);
+}
+
 /** An answer, complete or still growing. */
 export class AnswerView {
-  /** `regenerate`, where it is given, asks anew for this answer. */
-  constructor(message, regenerate) {
+  /** Where they are given, `regenerate()` asks anew for this answer and `respond(results)` answers its tool calls. */
+  constructor(message, { regenerate, respond }) {
     this.message = message;
     this.regenerate = regenerate;
+    this.respond = respond;
     this.answer = make("div", { class: "prose" });
     this.markdown = new GrowingMarkdown(this.answer);
     this.calls = make("div", { class: "calls" });
@@ -100,6 +108,16 @@ export class AnswerView {
     }
   }
 
+  resultForm() {
+    const fields = resultFields(this.message.toolCalls);
+    const send = make("button", { type: "submit", class: "button" }, "Send results");
+    const submit = (event) => {
+      event.preventDefault();
+      this.respond(fields.map((field) => field.querySelector("textarea").value));
+    };
+    return make("form", { class: "results", on: { submit } }, ...fields, send);
+  }
+
   drawEnd() {
     const { message } = this;
     if (message.error) {
@@ -107,14 +125,19 @@ export class AnswerView {
       this.error.replaceChildren(make("p", {}, message.error));
       if (this.regenerate) this.error.append(make("button", { type: "button", class: "button", on: { click: this.regenerate } }, icon("again"), "Try again"));
     }
-    const notes = { length: "cut at the token limit", stopped: "stopped" };
-    const note = [figures(message.figures), notes[message.finish]].filter(Boolean).join(" · ");
+    if (this.respond && message.toolCalls.length && !message.error) this.calls.append(this.resultForm());
+    const note = [figures(message.figures), ending(message)].filter(Boolean).join(" · ");
     this.foot.replaceChildren(
       ...(message.content ? [copyButton(() => splitReasoning(message.content, true).answer)] : []),
       ...(this.regenerate ? [iconButton("again", "Regenerate", this.regenerate)] : []),
       make("span", { class: "figures", title: details(message.figures) }, note),
     );
   }
+}
+
+/** Asks the user for what the tools answer. */
+function resultFields(toolCalls) {
+  return toolCalls.map(({ name }) => make("label", { class: "field" }, `Result of ${name}`, make("textarea", { rows: "2" })));
 }
 
 function callView() {
@@ -129,6 +152,16 @@ function pretty(given) {
   } catch {
     return given;
   }
+}
+
+/** How an answer ended, where that is worth a word. */
+function ending({ finish, error, content, reasoning, toolCalls }) {
+  if (finish === "length") return "cut at the token limit";
+  if (finish === "stopped") return "stopped";
+  if (error) return "";
+  // The page was left while the answer was under way.
+  if (!finish) return "not finished";
+  return content || reasoning || toolCalls.length ? "" : "an empty answer";
 }
 
 /** Tokens, speed and wait of an answer in words. */

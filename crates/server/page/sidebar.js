@@ -14,6 +14,8 @@ export class Sidebar {
     });
     byId("open-sidebar").addEventListener("click", () => this.show(true));
     for (const id of ["close-sidebar", "scrim"]) byId(id).addEventListener("click", () => this.show(false));
+    // On a wide screen the list covers nothing.
+    matchMedia("(max-width: 760px)").addEventListener("change", () => this.show(false));
     byId("sidebar").addEventListener("keydown", (event) => {
       if (event.key === "Escape" && this.shown) this.show(false);
     });

@@ -66,6 +66,16 @@ export function saveSettings(settings) {
   return save("settings", settings);
 }
 
+/** The model that was chosen last, which the server may no longer have. */
+export function loadModel() {
+  const model = load("model", "");
+  return typeof model === "string" ? model : "";
+}
+
+export function saveModel(model) {
+  return save("model", model);
+}
+
 /** The key is a secret: it lives as long as the tab. */
 export function loadKey() {
   const key = load("key", "", sessionStorage);
@@ -87,12 +97,14 @@ export function saveTheme(theme) {
 }
 
 function readMessage(message) {
-  if (message?.role !== "user" && message?.role !== "assistant") return null;
+  if (!["user", "assistant", "tool"].includes(message?.role)) return null;
   const text = (value) => (typeof value === "string" ? value : "");
   const calls = Array.isArray(message.toolCalls) ? message.toolCalls : [];
   return {
     ...message,
     content: text(message.content),
+    toolCallId: text(message.toolCallId),
+    name: text(message.name),
     reasoning: text(message.reasoning),
     toolCalls: calls.map((call) => ({ id: text(call?.id), name: text(call?.name), arguments: text(call?.arguments) })),
   };

@@ -3,6 +3,7 @@
 //! [`bind`] takes an address, [`serve()`] answers on it until told to stop. A dialect (OpenAI's, Anthropic's or
 //! Ollama's) translates HTTP requests to [`engine::Request`] and the engine's events back; everything that dialects
 //! share (limits, errors, queueing, cancellation, metrics) is written once beside them. The engine never hears of HTTP.
+//! The chat page at `/` is a client like any other.
 #![forbid(unsafe_code)]
 
 mod anthropic;

@@ -147,7 +147,13 @@ const CONTRASTS = `(() => {
     });
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
   };
-  const texts = { text: ["background", "surface", "sunken", "bubble", "hover"], muted: ["background", "surface", "sunken", "hover"], accent: ["background", "surface"], danger: ["danger-surface"], "on-accent": ["accent"] };
+  const texts = {
+    text: ["background", "surface", "sunken", "bubble", "hover"],
+    muted: ["background", "surface", "sunken", "hover"],
+    accent: ["background", "surface"],
+    danger: ["danger-surface"],
+    "on-accent": ["accent"],
+  };
   const pairs = Object.entries(texts).flatMap(([text, behind]) => behind.map((name) => {
     const [dark, light] = [luminance(text), luminance(name)].sort((one, other) => one - other);
     return [text + " on " + name, (light + 0.05) / (dark + 0.05)];

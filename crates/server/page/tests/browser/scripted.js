@@ -9,6 +9,18 @@ import { HOSTILE, RICH } from "./texts.js";
 const IDLE = "document.querySelector('#stop').hidden && !document.querySelector('#send').hidden";
 const LAST = "[...document.querySelectorAll('.assistant')].at(-1)";
 
+/** Notes the longest time between two frames. */
+const WATCH_FRAMES = `
+  window.longest = 0;
+  window.watching = true;
+  let last = performance.now();
+  (function watch(now) {
+    longest = Math.max(longest, now - last);
+    last = now;
+    if (watching) requestAnimationFrame(watch);
+  })(last);
+`;
+
 /** The content of a file that is being downloaded, once all of it is there. */
 async function downloaded(path) {
   const deadline = Date.now() + 10_000;
@@ -82,12 +94,24 @@ export async function scripted({ step, page, stage, folder }) {
     assert.deepEqual(stage.bodies.at(-1).messages.map(({ content }) => content), ["Go on", "Forty-two.", "Sure?"]);
   });
 
-  await step("tool calls are shown", async () => {
+  await step("tool calls are shown, and can be answered", async () => {
     const call = (index, id, name, given) => ({ tool_calls: [{ index, id, type: "function", function: { name, arguments: given } }] });
     const deltas = [call(0, "c1", "get_weather", '{"city":'), { tool_calls: [{ index: 0, function: { arguments: ' "Paris"}' } }] }, call(1, "c2", "clock", "{}")];
     await ask(says(deltas, { finish: "tool_calls" }));
     assert.equal(await page.count(".call"), 2);
     assert.match(await page.text(".call"), /get_weather[^]*"city": "Paris"/);
+    stage.script = says([{ content: "Sunny." }]);
+    await page.click(".results textarea");
+    await page.type("25 degrees");
+    await page.click(".results button");
+    await page.until("it is answered", `${IDLE} && ${LAST}.querySelector('.prose').innerText === 'Sunny.'`);
+    const [, called, first, second] = stage.bodies.at(-1).messages;
+    assert.deepEqual(called.tool_calls.map(({ id }) => id), ["c1", "c2"]);
+    assert.deepEqual([first, second], [
+      { role: "tool", tool_call_id: "c1", content: "25 degrees" },
+      { role: "tool", tool_call_id: "c2", content: "" },
+    ]);
+    assert.equal(await page.count(".results"), 0);
   });
 
   await step("refusals are shown and can be tried again", async () => {
@@ -128,7 +152,7 @@ export async function scripted({ step, page, stage, folder }) {
   await step("a very long answer keeps the page quick", async () => {
     const text = Array.from({ length: 400 }, (_, part) => `## Part ${part}\n\n${"Some *words* of a long answer. ".repeat(8)}\n\n- one\n- two\n`).join("\n");
     const code = `\n\`\`\`\n${"let line = 1;\n".repeat(4000)}\`\`\`\n\nThe end.`;
-    await page.evaluate("window.longest = 0; window.watching = true; let last = performance.now(); (function watch(now) { longest = Math.max(longest, now - last); last = now; if (watching) requestAnimationFrame(watch) })(last)");
+    await page.evaluate(WATCH_FRAMES);
     await ask(says(pieces(text + code)));
     const longest = await page.evaluate("watching = false, longest");
     console.log(`   longest time between two frames: ${Math.round(longest)} ms`);
