@@ -2,9 +2,9 @@
 
 import { fetchModels } from "./api.js";
 import { Chat } from "./chat.js";
+import { copy } from "./clipboard.js";
 import { Composer } from "./composer.js";
 import { byId, make } from "./elements.js";
-import { copy } from "./message.js";
 import { Scrolling } from "./scrolling.js";
 import { Settings, setUpTheme } from "./settings.js";
 import { Sidebar } from "./sidebar.js";
@@ -71,8 +71,8 @@ async function loadModels() {
 /** Says what can be expected of the chosen model. */
 function describeModel() {
   const context = models.find(({ id }) => id === byId("model").value)?.max_model_len;
-  const room = Number.isInteger(context) ? `A conversation can have ${context.toLocaleString("en")} tokens.` : "";
-  byId("welcome-model").textContent = `The model runs on your own machines. ${room}`;
+  const room = Number.isInteger(context) ? ` and takes conversations of up to ${context.toLocaleString("en")} tokens` : "";
+  byId("welcome-model").textContent = `The model runs on your own machines${room}.`;
 }
 
 /** Shows a notice above the field for messages, with a way to try again where there is one. */

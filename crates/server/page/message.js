@@ -1,6 +1,7 @@
 // How one message looks.
 
-import { make, icon, iconButton } from "./elements.js";
+import { copy } from "./clipboard.js";
+import { icon, iconButton, make } from "./elements.js";
 import { GrowingMarkdown } from "./markdown/growing.js";
 import { splitReasoning } from "./reasoning.js";
 
@@ -182,30 +183,4 @@ function details(figures) {
 function copyButton(text) {
   const button = iconButton("copy", "Copy", () => copy(text(), button));
   return button;
-}
-
-/** Copies text and says so on the button for a moment. */
-export async function copy(text, button) {
-  let outcome = "Copied";
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch {
-    // Pages from other machines without TLS have no clipboard, but they have this.
-    outcome = copyBySelection(text) ? "Copied" : "Could not copy";
-  }
-  button.dataset.outcome = outcome;
-  document.getElementById("status").textContent = outcome;
-  setTimeout(() => delete button.dataset.outcome, 1500);
-}
-
-function copyBySelection(text) {
-  const field = make("textarea", { class: "hidden", "aria-hidden": "true", tabindex: "-1" });
-  const focused = document.activeElement;
-  field.value = text;
-  document.body.append(field);
-  field.select();
-  const copied = document.execCommand("copy");
-  field.remove();
-  focused?.focus();
-  return copied;
 }

@@ -34,7 +34,12 @@ export class Sidebar {
 
   /** Shows the stored conversations, of which `current` is open. */
   refresh(current) {
-    const items = listConversations().map(({ id, title }) => {
+    const conversations = listConversations();
+    // Building the list anew would take the focus from it.
+    const state = JSON.stringify([current, conversations.map(({ id, title }) => [id, title])]);
+    if (state === this.state) return;
+    this.state = state;
+    const items = conversations.map(({ id, title }) => {
       const open = make("button", { type: "button", class: "open", title, "aria-current": id === current ? "true" : null }, title);
       open.addEventListener("click", () => {
         this.show(false);

@@ -43,6 +43,7 @@ static FILES: &[File] = &files![
     "api.js",
     "app.js",
     "chat.js",
+    "clipboard.js",
     "composer.js",
     "elements.js",
     "generation.js",

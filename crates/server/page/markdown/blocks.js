@@ -105,22 +105,19 @@ class BlockParser {
   }
 
   list() {
-    const first = ITEM.exec(this.lines[this.at]);
-    if (!first || this.depth >= DEPTH_MAX || isRule(this.lines[this.at])) return null;
-    const kind = first[4] ?? first[2];
+    const kind = itemKind(this.lines[this.at]);
+    if (!kind || this.depth >= DEPTH_MAX) return null;
+    const number = ITEM.exec(this.lines[this.at])[3];
     const items = [];
     let loose = false;
-    while (this.at < this.lines.length) {
-      const found = ITEM.exec(this.lines[this.at]);
-      if (!found || (found[4] ?? found[2]) !== kind || isRule(this.lines[this.at])) break;
-      const { content, blankAfter } = this.item(found);
+    while (itemKind(this.lines[this.at]) === kind) {
+      const { content, blankAfter } = this.item(ITEM.exec(this.lines[this.at]));
       items.push(content);
-      const another = this.at < this.lines.length && ITEM.test(this.lines[this.at]);
-      loose ||= blankAfter && another && (ITEM.exec(this.lines[this.at])[4] ?? ITEM.exec(this.lines[this.at])[2]) === kind;
+      loose ||= blankAfter && itemKind(this.lines[this.at]) === kind;
     }
     const children = items.map((content) => listItem(content, loose, this.depth + 1));
-    if (!first[3]) return { tag: "ul", children };
-    return { tag: "ol", attributes: { start: String(Number(first[3])) }, children };
+    if (!number) return { tag: "ul", children };
+    return { tag: "ol", attributes: { start: String(Number(number)) }, children };
   }
 
   /** Reads the lines of one item, without their indentation. */
@@ -196,6 +193,12 @@ function beginsBlock(line) {
 function fence(line) {
   const found = FENCE.exec(line);
   return found && !(found[2][0] === "`" && found[3].includes("`")) ? found : null;
+}
+
+/** The character that marks the items of a list, where a line begins one. A line behind the last has none. */
+function itemKind(line) {
+  const found = line === undefined || isRule(line) ? null : ITEM.exec(line);
+  return found && (found[4] ?? found[2]);
 }
 
 function isRule(line) {
