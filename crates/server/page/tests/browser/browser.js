@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 /** No wait of these tests is meant to take longer. */
-const PATIENCE_MS = 30_000;
+const PATIENCE_MS = 60_000;
 
 /** Starts a browser and gives its only page. */
 export async function startBrowser(program) {
