@@ -217,7 +217,7 @@ impl Inner {
 
     /// The number of the job that is published next.
     fn next_job(&self) -> u64 {
-        (self.current.0.state.load(Ordering::Relaxed) >> SHARE_BITS).wrapping_add(1)
+        self.current.0.state.load(Ordering::Relaxed).wrapping_add(1 << SHARE_BITS) >> SHARE_BITS
     }
 
     /// Makes `f` the current job, of which the caller has taken share 0, and wakes whoever sleeps. Returns its number.
@@ -235,7 +235,7 @@ impl Inner {
         let job = self.next_job();
         self.current.0.state.store(job << SHARE_BITS | 1, Ordering::SeqCst);
         self.work.ring();
-        job & (u64::MAX >> SHARE_BITS)
+        job
     }
 
     fn has_work(&self) -> bool {
