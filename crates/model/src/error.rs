@@ -92,7 +92,7 @@ pub enum ModelError {
 
     /// The ranks of a stage could not exchange their slices. What is inside is the error of whoever made the links.
     #[error(transparent)]
-    Exchange(Box<dyn std::error::Error + Send + Sync>),
+    Exchange(crate::ExchangeError),
 
     /// The text cannot be turned into tokens.
     #[error("cannot tokenize: {problem}")]

@@ -18,5 +18,5 @@ pub use error::ModelError;
 pub use gguf::{Gguf, Metadata, Tensor, TensorInfo};
 pub use kernels::Stretch;
 pub use placement::Placement;
-pub use shard::{Alone, Exchange, LOGIT_ROWS, Shard, ShardOptions};
+pub use shard::{Alone, Exchange, ExchangeError, LOGIT_ROWS, Shard, ShardOptions, Slices};
 pub use tokenizer::{EncodeOptions, Tokenizer, Utf8Stream};

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::Slices;
 use crate::arch::{Attention, Blueprint};
 use crate::split::{proportional, proportional_units};
 
@@ -87,6 +88,11 @@ impl Parts {
     /// The whole dimension.
     pub(crate) fn total(&self) -> usize {
         self.all.last().map_or(0, |range| range.end)
+    }
+
+    /// A matrix of `rows` rows that is cut so, on its way.
+    pub(crate) fn slices<'a>(&'a self, rows: usize, buffer: &'a mut [f32]) -> Slices<'a> {
+        Slices { rows, width: self.total(), parts: &self.all, buffer }
     }
 
     /// The same cuts, each where `place` says, if it does so of all.

@@ -12,20 +12,28 @@ use crate::{Gguf, ModelError};
 /// Logits are computed for this many tokens at a time: more would need much memory (a vocabulary of floats each).
 pub const LOGIT_ROWS: usize = 16;
 
+/// A matrix `[rows, width]` of which each rank of a stage has computed some columns.
+pub struct Slices<'a> {
+    /// Its rows: tokens.
+    pub rows: usize,
+    /// Values in a row.
+    pub width: usize,
+    /// The columns of each rank of the stage.
+    pub parts: &'a [Range<usize>],
+    /// `[rows, width]`, with this rank's columns in their places.
+    pub buffer: &'a mut [f32],
+}
+
+/// Why ranks could not exchange slices, in the words of whoever moves them.
+pub type ExchangeError = Box<dyn std::error::Error + Send + Sync>;
+
 /// How the ranks of a stage exchange slices. The engine implements it over its links.
 pub trait Exchange {
-    /// Completes `buffer` [rows, width], of which this rank has filled the columns `parts[own]` of every row, with the
-    /// columns of the other ranks.
+    /// Completes the matrix with the columns of the other ranks.
     ///
     /// # Errors
     /// When a rank is lost or disagrees about what is exchanged.
-    fn all_gather(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
+    fn all_gather(&mut self, slices: Slices<'_>) -> Result<(), ExchangeError>;
 
     /// Whether what travels is on its way for so long that the ranks should compute something else meanwhile. All ranks of a
     /// stage must say the same.
@@ -38,16 +46,9 @@ pub trait Exchange {
     ///
     /// # Errors
     /// As for [`Exchange::all_gather`]; then `compute` may not have been called.
-    fn all_gather_while(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-        compute: &mut dyn FnMut(),
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn all_gather_while(&mut self, slices: Slices<'_>, compute: &mut dyn FnMut()) -> Result<(), ExchangeError> {
         compute();
-        self.all_gather(rows, width, parts, buffer)
+        self.all_gather(slices)
     }
 }
 
@@ -55,13 +56,7 @@ pub trait Exchange {
 pub struct Alone;
 
 impl Exchange for Alone {
-    fn all_gather(
-        &mut self,
-        _: usize,
-        _: usize,
-        _: &[Range<usize>],
-        _: &mut [f32],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn all_gather(&mut self, _: Slices<'_>) -> Result<(), ExchangeError> {
         Ok(())
     }
 }

@@ -1,13 +1,11 @@
 //! What the ranks of a stage exchange, and that it gives the bits of one rank whichever form it has.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::error::Error;
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Barrier, Mutex};
 
 use kernels::KvType;
-use model::{Alone, Blueprint, Exchange, Gguf, Placement, Shard, ShardOptions, Stretch};
+use model::{Alone, Blueprint, Exchange, ExchangeError, Gguf, Placement, Shard, ShardOptions, Slices, Stretch};
 
 /// Ranks as threads, which show each other their buffers.
 struct Stage {
@@ -33,13 +31,8 @@ struct End<'a> {
 }
 
 impl Exchange for End<'_> {
-    fn all_gather(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn all_gather(&mut self, slices: Slices<'_>) -> Result<(), ExchangeError> {
+        let Slices { rows, width, parts, buffer } = slices;
         assert_eq!(buffer.len(), rows * width);
         self.widths.push(width);
         *self.stage.shown[self.rank].lock().unwrap() = buffer.to_vec();
@@ -59,21 +52,14 @@ impl Exchange for End<'_> {
         true
     }
 
-    fn all_gather_while(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-        compute: &mut dyn FnMut(),
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn all_gather_while(&mut self, slices: Slices<'_>, compute: &mut dyn FnMut()) -> Result<(), ExchangeError> {
         // What others have comes late: before that, this rank computes with whatever else it has.
-        for (_, part) in parts.iter().enumerate().filter(|(other, _)| *other != self.rank) {
-            buffer.chunks_exact_mut(width).for_each(|row| row[part.clone()].fill(f32::NAN));
+        for (_, part) in slices.parts.iter().enumerate().filter(|(other, _)| *other != self.rank) {
+            slices.buffer.chunks_exact_mut(slices.width).for_each(|row| row[part.clone()].fill(f32::NAN));
         }
         compute();
         self.overlapped += 1;
-        self.all_gather(rows, width, parts, buffer)
+        self.all_gather(slices)
     }
 }
 

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use fabric::{Fabric, FabricError, Operator, Team, Transport};
-use model::{Blueprint, Exchange, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Stretch};
+use model::{
+    Blueprint, Exchange, ExchangeError, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Slices, Stretch,
+};
 
 use crate::candidates::Scored;
 use crate::memory::{available_bytes, peak_resident_bytes};
@@ -381,13 +383,8 @@ struct StageExchange<'a> {
 }
 
 impl Exchange for StageExchange<'_> {
-    fn all_gather(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn all_gather(&mut self, slices: Slices<'_>) -> Result<(), ExchangeError> {
+        let Slices { rows, width, parts, buffer } = slices;
         Ok(self.fabric.all_gather(self.stage, rows, width, parts, buffer)?)
     }
 
@@ -395,14 +392,8 @@ impl Exchange for StageExchange<'_> {
         self.has_cables
     }
 
-    fn all_gather_while(
-        &mut self,
-        rows: usize,
-        width: usize,
-        parts: &[Range<usize>],
-        buffer: &mut [f32],
-        compute: &mut dyn FnMut(),
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    fn all_gather_while(&mut self, slices: Slices<'_>, compute: &mut dyn FnMut()) -> Result<(), ExchangeError> {
+        let Slices { rows, width, parts, buffer } = slices;
         let operation = self.fabric.begin_all_gather(self.stage, rows, width, parts, buffer)?;
         compute();
         Ok(self.fabric.finish(operation)?)

@@ -12,8 +12,7 @@ use kernels::{Activations, Pool, RopeAngles};
 
 use super::scratch::Own;
 use super::{Block, Scratch, SplitMatrix};
-use crate::placement::Parts;
-use crate::{Exchange, ModelError, Stretch};
+use crate::{Exchange, ModelError, Slices, Stretch};
 
 /// Tokens from which on a step is cut in two.
 const TOKENS_TO_CUT: usize = 64;
@@ -45,13 +44,6 @@ pub(super) struct Part<'a> {
     pub(super) travelling: &'a mut [f32],
     /// What a block adds to the hidden state, `[tokens, hidden]`.
     pub(super) result: &'a mut [f32],
-}
-
-/// A matrix that the ranks of a stage complete, of which each has the columns of its part.
-pub(super) struct Gather<'a> {
-    pub(super) parts: &'a Parts,
-    pub(super) rows: usize,
-    pub(super) buffer: &'a mut [f32],
 }
 
 /// Runs blocks over the hidden state of all `stretches`, `[tokens, width]`.
@@ -174,24 +166,17 @@ fn meanwhile(
         return Ok(());
     };
     let done = match parts.get_disjoint_mut([other, at]) {
-        Ok([other, part]) => {
-            let Gather { parts, rows, buffer } = gather(output, phase, other);
-            exchange.all_gather_while(rows, parts.total(), &parts.all, buffer, &mut || compute(part))
-        }
+        Ok([other, part]) => exchange.all_gather_while(slices(output, phase, other), &mut || compute(part)),
         // They are the same part.
         Err(_) => {
-            let Gather { parts: of_ranks, rows, buffer } = gather(output, phase, &mut parts[at]);
-            let gathered = exchange.all_gather(rows, of_ranks.total(), &of_ranks.all, buffer);
-            if gathered.is_ok() {
-                compute(&mut parts[at]);
-            }
-            gathered
+            let part = &mut parts[at];
+            exchange.all_gather(slices(output, phase, part)).map(|()| compute(part))
         }
     };
     done.map_err(ModelError::Exchange)
 }
 
-fn gather<'a>(output: &'a SplitMatrix, phase: Phase, part: &'a mut Part<'_>) -> Gather<'a> {
+fn slices<'a>(output: &'a SplitMatrix, phase: Phase, part: &'a mut Part<'_>) -> Slices<'a> {
     match phase {
         Phase::Columns => output.gather_columns(part),
         Phase::Rows => output.gather_rows(part),

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use kernels::{Forms, Matrix, Product, Rows, multiply, round_into, rounded_words};
 
-use super::run::{Gather, Part, Workplace};
+use super::run::{Part, Workplace};
 use super::{select, select_bias};
 use crate::placement::Parts;
-use crate::{Gguf, ModelError};
+use crate::{Gguf, ModelError, Slices};
 
 /// A matrix of which each rank computes a range of output rows, from input columns of which each rank has some.
 ///
@@ -79,9 +79,9 @@ impl SplitMatrix {
     }
 
     /// What [`SplitMatrix::take_columns`] has the ranks of a stage gather.
-    pub(super) fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Gather<'a> {
+    pub(super) fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
         let parts = self.travelling();
-        Gather { parts, rows: part.tokens, buffer: &mut part.travelling[..part.tokens * parts.total()] }
+        parts.slices(part.tokens, &mut part.travelling[..part.tokens * parts.total()])
     }
 
     /// Computes this rank's rows of the product with all ranks' columns.
@@ -104,8 +104,8 @@ impl SplitMatrix {
     }
 
     /// What [`SplitMatrix::multiply`] has the ranks of a stage gather.
-    pub(super) fn gather_rows<'a>(&'a self, part: &'a mut Part<'_>) -> Gather<'a> {
-        Gather { parts: &self.rows, rows: part.tokens, buffer: part.result }
+    pub(super) fn gather_rows<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
+        self.rows.slices(part.tokens, part.result)
     }
 
     /// Adds the whole product to the hidden state.
