@@ -38,3 +38,7 @@ pub use norm::rms_norm_in_place;
 pub use packing::{ReadAt, pack, packed_len};
 pub use pool::Pool;
 pub use rope::{RopeAngles, RopeLayout};
+
+/// The variable of the environment that chooses with which instructions kernels run, and what it may say: `auto`, the
+/// default, or `portable`, which is plain code that computes the same bits slowly.
+pub const INSTRUCTIONS: (&str, [&str; 2]) = (simd::CHOICE, simd::CHOICES);

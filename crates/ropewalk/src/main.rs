@@ -8,6 +8,7 @@ mod job;
 mod launched;
 mod measure;
 mod models;
+mod offers;
 mod options;
 mod progress;
 mod ranks;
@@ -55,6 +56,9 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    if let Err(error) = check_environment() {
+        return report(&error);
+    }
     let result = match arguments.command.follower() {
         Ok(Some(follower)) => commands::rank::follow(&follower),
         Ok(None) => run(arguments.command),
@@ -79,6 +83,17 @@ impl Command {
             _ => return Ok(None),
         };
         launchable.ask_environment()
+    }
+}
+
+/// Refuses a choice of kernels that there is not.
+fn check_environment() -> anyhow::Result<()> {
+    let (name, choices) = kernels::INSTRUCTIONS;
+    match std::env::var(name) {
+        Ok(choice) if !choices.contains(&choice.as_str()) => {
+            anyhow::bail!("{name} is {choice:?}, but must be one of {}", choices.join(", "))
+        }
+        _ => Ok(()),
     }
 }
 

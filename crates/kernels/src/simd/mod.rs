@@ -17,6 +17,8 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::sync::LazyLock;
+
 pub(crate) use portable::Portable;
 
 /// Values in a vector of floats.
@@ -112,8 +114,18 @@ pub(crate) trait Task {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
+/// The variable of the environment that chooses instructions, and what it may say.
+pub(crate) const CHOICE: &str = "ROPEWALK_KERNELS";
+pub(crate) const CHOICES: [&str; 2] = ["auto", "portable"];
+
+/// Whether kernels run in plain code, so that what they compute can be compared.
+static PLAIN: LazyLock<bool> = LazyLock::new(|| std::env::var(CHOICE).is_ok_and(|choice| choice == CHOICES[1]));
+
 /// Runs a kernel with the best instructions that this machine has.
 pub(crate) fn dispatch<T: Task>(task: T) -> T::Output {
+    if *PLAIN {
+        return run_portable(task);
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(simd) = x86::X86::<true>::detect() {
         return simd.run(task);
