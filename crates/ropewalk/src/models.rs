@@ -26,7 +26,12 @@ pub(crate) fn resolve(model: &str, offline: bool) -> anyhow::Result<LocalModel> 
 
 /// The model's files and its metadata and tensors.
 pub(crate) fn open(options: &ModelOptions) -> anyhow::Result<(LocalModel, Gguf)> {
-    let local = resolve(&options.model, options.offline)?;
+    open_named(&options.model, options.offline)
+}
+
+/// The same of a model that may be one of several.
+pub(crate) fn open_named(model: &str, offline: bool) -> anyhow::Result<(LocalModel, Gguf)> {
+    let local = resolve(model, offline)?;
     if local.path.is_dir() {
         anyhow::bail!("{} is a folder: name the .gguf file in it", local.path.display());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use engine::ranks::{Front, Job, Layout, model_bytes};
+use engine::ranks::{Front, Job, Layout, Loading, model_bytes};
 use engine::{Engine, Limits, ModelDetails, ModelInfo};
 use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
 use store::LocalModel;
@@ -50,15 +50,17 @@ impl Session {
     ) -> anyhow::Result<Self> {
         interrupt::install()?;
         let (local, file) = models::open(model)?;
-        Self::start_with(model, options, parallel, &local, &file)
+        Self::start_with(&model.model, options, parallel, (&local, &file), &|_| {})
     }
 
-    fn start_with(
-        model: &ModelOptions,
+    /// The same with a model whose files are at hand, which ranks elsewhere know as `named`, and with whoever wants to hear
+    /// how much of it is loaded.
+    pub(crate) fn start_with(
+        named: &str,
         options: &LayoutOptions,
         parallel: usize,
-        local: &LocalModel,
-        file: &Gguf,
+        (local, file): (&LocalModel, &Gguf),
+        report: &dyn Fn(Loading),
     ) -> anyhow::Result<Self> {
         let started = Instant::now();
         let blueprint = Blueprint::from_gguf(file)?;
@@ -70,7 +72,7 @@ impl Session {
         // Reading the vocabulary takes time of its own, during which the ranks load.
         let tokenizer = Tokenizer::from_gguf(file)?;
         let job = Job {
-            model: model.model.clone(),
+            model: named.to_owned(),
             path: local.path.display().to_string(),
             model_bytes: model_bytes(file),
             layout: layout.clone(),
@@ -85,7 +87,10 @@ impl Session {
         };
         let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
         let progress = LoadingProgress::new(&local.name);
-        let (front, ready) = Front::start(controls, LOAD, &mut |loading| progress.show(loading))?;
+        let (front, ready) = Front::start(controls, LOAD, &mut |loading| {
+            progress.show(loading);
+            report(loading);
+        })?;
         drop(progress);
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
@@ -96,6 +101,12 @@ impl Session {
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
         let weight_bytes = ready.iter().map(|rank| rank.weight_bytes).sum();
         Ok(Self { engine, layout, threads, load_ms, weight_bytes, _children: children })
+    }
+}
+
+impl server::Loaded for Session {
+    fn engine(&self) -> &Engine {
+        &self.engine
     }
 }
 
@@ -118,7 +129,7 @@ fn cores() -> anyhow::Result<usize> {
     Ok(cores.context("cannot tell how many cores this machine has")?.get())
 }
 
-fn context_size(options: &LayoutOptions, blueprint: &Blueprint) -> anyhow::Result<usize> {
+pub(crate) fn context_size(options: &LayoutOptions, blueprint: &Blueprint) -> anyhow::Result<usize> {
     match options.ctx_size {
         Some(0 | 1) => bail!("--ctx-size must be at least 2: a token of prompt and one of answer"),
         Some(context) if context > blueprint.context => {

@@ -150,3 +150,26 @@ fn a_rank_without_a_group_says_so() {
     let alone = ["rank", "--rendezvous", "127.0.0.1:1", "--secret-file", secret, "--timeout", "1"];
     check(&[(&alone, &["127.0.0.1:1"])]);
 }
+
+#[test]
+fn kernels_that_there_are_not() {
+    let output = common::command(&["list"]).env("ROPEWALK_KERNELS", "fast").output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && message.contains("must be one of auto, portable"), "{message}");
+}
+
+#[test]
+fn servers_that_cannot_be() {
+    let model = tiny("tiny-llama");
+    let empty = tempfile::tempdir().unwrap();
+    let empty = empty.path().to_str().unwrap();
+    check(&[
+        (&["serve"], &["MODEL"]),
+        (&["serve", "--models-dir", empty], &["no .gguf file", empty]),
+        (&["serve", "--models-dir", "/nowhere/at/all"], &["/nowhere/at/all", "--models-dir"]),
+        (&["serve", &model, &model, "--listen", "127.0.0.1:0"], &["two models are called", "tiny-llama"]),
+        (&["serve", &model, "--keep-alive", "soon"], &["must be a duration"]),
+        (&["serve", &model, "--models-max", "0"], &["1..=64"]),
+        (&["serve", &model, "--models-memory", "0"], &["must be a positive number"]),
+    ]);
+}

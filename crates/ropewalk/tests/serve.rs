@@ -14,7 +14,11 @@ use serde_json::{Value, json};
 
 /// A server with two ranks, and the address it says it listens on.
 fn serve() -> (Running, String) {
-    let mut running = Running::start(&["serve", &tiny("tiny-llama"), "--listen", "127.0.0.1:0", "--ranks", "2"]);
+    serve_with(&[&tiny("tiny-llama"), "--ranks", "2"])
+}
+
+fn serve_with(arguments: &[&str]) -> (Running, String) {
+    let mut running = Running::start(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
     let mut line = String::new();
     BufReader::new(running.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.split("http://").nth(1).unwrap_or_else(|| panic!("no address in {line:?}"));
@@ -55,6 +59,36 @@ fn answers_and_counts() {
     assert!(ask(&address, "GET", "/health", "").starts_with("HTTP/1.1 200"));
     assert!(ask(&address, "GET", "/metrics", "").contains("generation_tokens_total"));
     assert!(ask(&address, "POST", "/v1/chat/completions", "{").starts_with("HTTP/1.1 400"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().0, Some(0));
+}
+
+#[test]
+fn several_models_take_turns_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["tiny-llama", "tiny-qwen2"] {
+        std::fs::copy(tiny(name), folder.path().join(format!("{name}.gguf"))).unwrap();
+    }
+    std::fs::write(folder.path().join("notes.txt"), "no model").unwrap();
+    let (running, address) =
+        serve_with(&["--models-dir", folder.path().to_str().unwrap(), "--models-max", "1", "--ranks", "2"]);
+    let models = |address: &str| {
+        let answer = ask(address, "GET", "/v1/models", "");
+        let body: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let place = |model: &Value| (model["id"].as_str().unwrap().to_owned(), model["status"]["value"] == "loaded");
+        body["data"].as_array().unwrap().iter().map(place).collect::<Vec<_>>()
+    };
+    let places = |first, second| vec![("tiny-llama".to_owned(), first), ("tiny-qwen2".to_owned(), second)];
+    assert_eq!(models(&address), places(true, false));
+    let of_first = running.wait_for_children(2);
+    let request = chat(3, false).replace("tiny-llama", "tiny-qwen2");
+    let answer = ask(&address, "POST", "/v1/chat/completions", &request);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("tiny-qwen2"), "{answer}");
+    assert_eq!(models(&address), places(false, true));
+    for rank in of_first {
+        wait_for(|| (!common::is_alive(rank)).then_some(()));
+    }
+    assert!(ask(&address, "POST", "/v1/chat/completions", &chat(3, false)).starts_with("HTTP/1.1 200"));
     running.signal(Signal::TERM);
     assert_eq!(running.finish().0, Some(0));
 }

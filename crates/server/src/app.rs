@@ -9,20 +9,23 @@ use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
-use engine::Engine;
+use engine::ModelInfo;
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
+use crate::body::JsonBody;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::health;
 use crate::metrics::{self, Metrics};
+use crate::models::{Lease, Models};
 use crate::openai::Responses;
 use crate::options::Options;
-use crate::{anthropic, dialect, ollama, openai, openapi, page, stamp};
+use crate::{anthropic, dialect, ollama, openai, openapi, page, patience, request, run, stamp};
 
 /// What all handlers share.
 pub(crate) struct App {
-    pub(crate) engine: Engine,
+    pub(crate) models: Models,
     pub(crate) options: Options,
     pub(crate) metrics: Metrics,
     /// What clients of `/v1/responses` may come back to.
@@ -34,15 +37,52 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The state of a server over `engine`.
-    pub(crate) fn new(engine: Engine, options: Options, stopping: watch::Receiver<bool>) -> Self {
-        let metrics = Metrics::new(&engine.model().id);
+    /// The state of a server of `models`.
+    pub(crate) fn new(models: Models, options: Options, stopping: watch::Receiver<bool>) -> Self {
+        let metrics = Metrics::default();
         let preparing = Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from)));
-        Self { engine, options, metrics, responses: Responses::default(), stopping, preparing }
+        Self { models, options, metrics, responses: Responses::default(), stopping, preparing }
     }
 
-    /// Runs `prepare` (parsing, rendering, tokenizing) off the network threads.
+    /// Waits for the model that `body` names, and runs `read` (rendering, tokenizing) on it.
     pub(crate) async fn prepare<T: Send + 'static>(
+        self: &Arc<Self>,
+        body: JsonBody,
+        read: impl FnOnce(&App, &Value, &ModelInfo) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<(Arc<Lease>, T), ApiError> {
+        let (patience, streams_by_default) = (body.patience(), body.dialect() == Dialect::Ollama);
+        let body = self.work(move |_| body.parse()).await?;
+        let name = request::model_name(&body);
+        if body.get("stream").map_or(streams_by_default, |stream| *stream == true) {
+            patience.wait(name);
+        }
+        let lease = Arc::new(self.lend(name).await?);
+        let lent = Arc::clone(&lease);
+        let read = self.work(move |app| read(app, &body, lent.model())).await?;
+        Ok((lease, read))
+    }
+
+    /// Waits for the model of that name, or the first one, within the time that a request may take.
+    pub(crate) async fn lend(&self, name: Option<&str>) -> Result<Lease, ApiError> {
+        let mut stopping = self.stopping.clone();
+        let timed_out = async {
+            match self.options.request_timeout {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            lease = self.models.lend(name) => lease,
+            _ = stopping.wait_for(|&stopping| stopping) => Err(run::shutting_down()),
+            () = timed_out => {
+                let message = "loading the model took longer than this server allows a request to take";
+                Err(ApiError::new(Code::GenerationTimeout, message))
+            }
+        }
+    }
+
+    /// Does work that takes a while off the network threads.
+    async fn work<T: Send + 'static>(
         self: &Arc<Self>,
         prepare: impl FnOnce(&App) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<T, ApiError> {
@@ -71,6 +111,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(unknown_url)
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(app.options.body_bytes_max))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), patience::begin_early))
         .layer(middleware::from_fn(dialect::write_errors))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)

@@ -12,15 +12,32 @@ use serde_json::Value;
 use crate::app::App;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
+use crate::patience::Patience;
 
 /// The bytes of a body that is declared as JSON. The size is bounded by the router's body limit.
-pub(crate) struct JsonBody(Bytes);
+pub(crate) struct JsonBody {
+    bytes: Bytes,
+    dialect: Dialect,
+    patience: Patience,
+}
 
 impl JsonBody {
     /// Parses the bytes. This can take a while for a large body and belongs off the network threads.
     pub(crate) fn parse(&self) -> Result<Value, ApiError> {
-        serde_json::from_slice(&self.0)
+        serde_json::from_slice(&self.bytes)
             .map_err(|error| ApiError::new(Code::InvalidJson, format!("the body is not valid JSON: {error}")))
+    }
+}
+
+impl JsonBody {
+    /// The dialect in which the request is written.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// With whom to leave word when the request waits for its model.
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience.clone()
     }
 }
 
@@ -32,9 +49,11 @@ impl FromRequest<Arc<App>> for JsonBody {
             let message = "the body must be JSON, declared by the header 'Content-Type: application/json'";
             return Err(ApiError::new(Code::UnsupportedMediaType, message));
         }
+        let dialect = Dialect::of(request.uri());
+        let patience = request.extensions().get::<Patience>().cloned().unwrap_or_default();
         let read = tokio::time::timeout(app.options.body_timeout, Bytes::from_request(request, app)).await;
         let read = read.map_err(|_| ApiError::new(Code::RequestTimeout, "the body did not arrive in time"))?;
-        read.map(JsonBody).map_err(|rejection| {
+        read.map(|bytes| Self { bytes, dialect, patience }).map_err(|rejection| {
             let message = rejection.body_text();
             if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
                 let limit = app.options.body_bytes_max;

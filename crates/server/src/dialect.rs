@@ -40,7 +40,7 @@ impl Dialect {
     }
 
     /// The body of a refusal or failure.
-    fn error_body(self, error: &ApiError) -> Value {
+    pub(crate) fn error_body(self, error: &ApiError) -> Value {
         match self {
             Self::OpenAi => openai::error_body(error),
             Self::Anthropic => anthropic::error_body(error),

@@ -27,6 +27,8 @@ pub(crate) enum Code {
     ContextLengthExceeded,
     /// No model of that name runs here.
     ModelNotFound,
+    /// The model is on offer, but could not be loaded.
+    ModelLoadFailed,
     /// The response that a request goes on from is not remembered.
     PreviousResponseNotFound,
     /// No response of that name is remembered.
@@ -67,6 +69,7 @@ impl Code {
             Self::UnsupportedValue => (StatusCode::BAD_REQUEST, INVALID, "unsupported_value"),
             Self::ContextLengthExceeded => (StatusCode::BAD_REQUEST, INVALID, "context_length_exceeded"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, INVALID, "model_not_found"),
+            Self::ModelLoadFailed => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "model_load_failed"),
             Self::PreviousResponseNotFound => (StatusCode::BAD_REQUEST, INVALID, "previous_response_not_found"),
             Self::ResponseNotFound => (StatusCode::NOT_FOUND, INVALID, "response_not_found"),
             Self::UnknownUrl => (StatusCode::NOT_FOUND, INVALID, "unknown_url"),

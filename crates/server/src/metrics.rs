@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 
 use crate::app::App;
 use crate::error::{ApiError, Code};
+use crate::exposition;
 
 /// Upper ends of the buckets for waiting and prompt times, in seconds.
 const LATENCY_S: [f64; 20] = [
@@ -50,13 +51,19 @@ struct Http {
     status: u64,
 }
 
-/// All figures of one server. Clones of a metric share its value, so the registry and the fields see the same.
+/// The figures of a server that no model has a part in. Clones of a metric share its value, so the registry and the fields
+/// see the same.
 pub(crate) struct Metrics {
+    registry: Registry,
+    http: Family<Http, Counter>,
+}
+
+/// The figures of one model, which go on when it is unloaded and loaded again.
+pub(crate) struct ModelMetrics {
     registry: Registry,
     up: Gauge,
     running: Gauge,
     waiting: Gauge,
-    http: Family<Http, Counter>,
     generations: Arc<GenerationMetrics>,
 }
 
@@ -78,7 +85,23 @@ struct GenerationMetrics {
     memory: Family<Rank, Gauge>,
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let http = Family::default();
+        registry.register("ropewalk:http_requests", "HTTP requests by route and status", http.clone());
+        Self { registry, http }
+    }
+}
+
 impl Metrics {
+    /// Counts one HTTP request.
+    pub(crate) fn count_http(&self, route: &str, status: u16) {
+        self.http.get_or_create(&Http { route: route.to_owned(), status: u64::from(status) }).inc();
+    }
+}
+
+impl ModelMetrics {
     /// Figures about the model `model`, all zero.
     pub(crate) fn new(model: &str) -> Self {
         let labels = [(Cow::Borrowed("model_name"), Cow::Owned(model.to_owned()))];
@@ -89,15 +112,8 @@ impl Metrics {
         registry.register("ropewalk:num_requests_running", "Requests that run", running.clone());
         let waiting = Gauge::default();
         registry.register("ropewalk:num_requests_waiting", "Requests that wait", waiting.clone());
-        let http = Family::default();
-        registry.register("ropewalk:http_requests", "HTTP requests by route and status", http.clone());
         let generations = Arc::new(GenerationMetrics::register(&mut registry));
-        Self { registry, up, running, waiting, http, generations }
-    }
-
-    /// Counts one HTTP request.
-    pub(crate) fn count_http(&self, route: &str, status: u16) {
-        self.http.get_or_create(&Http { route: route.to_owned(), status: u64::from(status) }).inc();
+        Self { registry, up, running, waiting, generations }
     }
 
     /// A meter for a generation that was just submitted.
@@ -111,13 +127,11 @@ impl Metrics {
         }
     }
 
-    fn encode(&self, status: &Status) -> Result<String, std::fmt::Error> {
-        self.up.set(i64::from(status.failure.is_none()));
-        self.running.set(gauge(status.running));
-        self.waiting.set(gauge(status.waiting));
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry)?;
-        Ok(text)
+    /// Takes over what an engine does; a model that is not loaded does nothing.
+    fn note(&self, status: Option<&Status>) {
+        self.up.set(i64::from(status.is_some_and(|status| status.failure.is_none())));
+        self.running.set(gauge(status.map_or(0, |status| status.running)));
+        self.waiting.set(gauge(status.map_or(0, |status| status.waiting)));
     }
 }
 
@@ -250,8 +264,19 @@ impl Drop for Meter {
 
 /// `GET /metrics`
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Result<impl IntoResponse, ApiError> {
-    let text = app.metrics.encode(&app.engine.status());
-    let text = text.map_err(|_| ApiError::new(Code::Internal, "the metrics could not be written"))?;
+    let mut texts = Vec::new();
+    let mut encode = |registry| {
+        let mut text = String::new();
+        let encoded = text::encode(&mut text, registry);
+        texts.push(text);
+        encoded.map_err(|_| ApiError::new(Code::Internal, "the metrics could not be written"))
+    };
+    encode(&app.metrics.registry)?;
+    for (metrics, status) in app.models.status() {
+        metrics.note(status.as_ref());
+        encode(&metrics.registry)?;
+    }
+    let text = exposition::merge(&texts);
     Ok(([(CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }
 

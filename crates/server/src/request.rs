@@ -12,13 +12,10 @@ const STOP_STRINGS_MAX: usize = 16;
 /// Longest stop string in bytes: every token's text is compared with all of them.
 const STOP_BYTES_MAX: usize = 256;
 
-/// Refuses names of models that do not run here.
-pub(crate) fn check_model(name: &str, model: &ModelInfo) -> Result<(), ApiError> {
-    if name == model.id {
-        return Ok(());
-    }
-    let message = format!("the model {name:?} does not run here: {:?} does", model.id);
-    Err(ApiError::of_field(Code::ModelNotFound, "model", message))
+/// The model that a request names, if it does. Whether it has to is the dialect's to say.
+pub(crate) fn model_name(body: &Value) -> Option<&str> {
+    // Ollama's clients of old call the field `name`.
+    body.get("model").or_else(|| body.get("name")).and_then(Value::as_str)
 }
 
 /// The stop strings in field `name`: a string or an array of strings, none empty.

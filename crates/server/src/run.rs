@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::app::App;
 use crate::error::{ApiError, Code};
 use crate::metrics::Meter;
+use crate::models::Lease;
 use crate::plan::Plan;
 
 /// How long a generation other than a plan's first waits for a place in a full queue, with none of the plan under way.
@@ -35,6 +36,8 @@ pub(crate) enum Progress {
 /// A plan under way. Dropping it cancels what runs.
 pub(crate) struct Run {
     app: Arc<App>,
+    /// Keeps the model in memory until the run is over.
+    lease: Arc<Lease>,
     plan: Plan,
     /// Generations under way, the one first that has waited longest for its turn to be heard.
     current: Vec<Current>,
@@ -56,9 +59,9 @@ struct Current {
 
 impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
-    pub(crate) fn start(app: Arc<App>, plan: Plan) -> Result<Self, ApiError> {
+    pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = app.options.request_timeout.map(|timeout| Instant::now() + timeout);
-        let mut run = Self { app, plan, current: Vec::new(), next: 0, full: false, deadline };
+        let mut run = Self { app, lease, plan, current: Vec::new(), next: 0, full: false, deadline };
         run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
     }
@@ -139,8 +142,8 @@ impl Run {
 
     fn submit(&mut self) -> Result<(), SubmitError> {
         let index = self.next;
-        let generation = self.app.engine.submit(self.plan.request(index))?;
-        self.current.push(Current { index, generation, meter: self.app.metrics.meter(), announced: false });
+        let generation = self.lease.engine().submit(self.plan.request(index))?;
+        self.current.push(Current { index, generation, meter: self.lease.meter(), announced: false });
         self.next += 1;
         Ok(())
     }
@@ -149,7 +152,7 @@ impl Run {
     /// full at the moment failed the whole request, so with none under way this waits for a place.
     async fn submit_more(&mut self) -> Result<(), ApiError> {
         let patience = Instant::now() + QUEUE_PATIENCE;
-        while self.next < self.plan.len() && self.current.len() < self.app.engine.parallel() && !self.full {
+        while self.next < self.plan.len() && self.current.len() < self.lease.engine().parallel() && !self.full {
             match self.submit() {
                 Err(SubmitError::QueueFull { .. }) if !self.current.is_empty() => self.full = true,
                 Err(SubmitError::QueueFull { .. }) if Instant::now() < patience => {
@@ -188,7 +191,7 @@ impl Run {
     }
 }
 
-fn shutting_down() -> ApiError {
+pub(crate) fn shutting_down() -> ApiError {
     ApiError::new(Code::ShuttingDown, "the server is shutting down: send the request again when it is back")
 }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use engine::Engine;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -18,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::app::{self, App};
 use crate::connection::WriteDeadline;
 use crate::listen::Listener;
+use crate::models::Models;
 use crate::options::Options;
 
 /// Largest head of a request, in bytes.
@@ -34,25 +34,27 @@ pub struct Drained {
     pub cancelled: usize,
 }
 
-/// Answers requests on `listener` with `engine` until `shutdown` resolves and what runs then has ended.
+/// Answers requests on `listener` with `models` (or a single engine) until `shutdown` resolves and what runs then has ended.
 ///
 /// After `shutdown` no connection is accepted and no further request taken on open ones; running requests may finish
-/// within [`Options::drain_timeout`] and are then cancelled, which their clients are told. The engine itself is left
-/// running; stopping it is the caller's to do. A failed engine does not end the server: it answers with status 503, so
+/// within [`Options::drain_timeout`] and are then cancelled, which their clients are told. The models are left
+/// running; stopping them is the caller's to do. A failed engine does not end the server: it answers with status 503, so
 /// that whoever watches `/health` learns the reason.
 pub async fn serve(
     listener: Listener,
-    engine: Engine,
+    models: impl Into<Models>,
     options: Options,
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let (stop, stopping) = watch::channel(false);
-    let app = Arc::new(App::new(engine, options, stopping));
+    let app = Arc::new(App::new(models.into(), options, stopping));
     let router = app::router(Arc::clone(&app));
     let slots = Arc::new(Semaphore::new(app.options.connections_max));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
+    let models = app.models.clone();
+    let mut managed = pin!(models.manage());
     loop {
         tokio::select! {
             () = &mut shutdown => break,
@@ -64,6 +66,7 @@ pub async fn serve(
                 });
             }
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            () = &mut managed => {}
         }
     }
     drop(listener);

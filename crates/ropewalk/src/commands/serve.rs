@@ -1,36 +1,78 @@
-//! `ropewalk serve`: the model behind the APIs that clients speak.
+//! `ropewalk serve`: models behind the APIs that clients speak.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use server::{Models, Room, parse_keep_alive};
 
 use crate::interrupt;
-use crate::options::{LayoutOptions, ModelOptions};
-use crate::session::Session;
+use crate::offers::Offers;
+use crate::options::{LayoutOptions, MODEL_HELP};
 
-/// Serve a model to clients of the APIs of OpenAI, Anthropic and Ollama
+/// How long one of several models stays unless said otherwise.
+const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
+
+/// Serve models to clients of the APIs of OpenAI, Anthropic and Ollama
 #[derive(Args)]
 #[command(after_help = "Examples:
   ropewalk serve smollm2
   ropewalk serve smollm2 --listen 127.0.0.1:8080 --ranks 2
+  ropewalk serve smollm2 --models-dir ~/models --models-max 2 --keep-alive 10m
 Then, for example:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"model\": \"smollm2\", \"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}'")]
 pub(crate) struct Arguments {
-    #[command(flatten)]
-    model: ModelOptions,
+    #[arg(value_name = "MODEL", help = MODEL_HELP, long_help = models_help(), required_unless_present = "models_dir")]
+    models: Vec<String>,
+    /// Never download; fail if a model is not on this machine
+    #[arg(long)]
+    offline: bool,
+    /// Folder whose GGUF files are offered as well
+    #[arg(long, value_name = "FOLDER")]
+    models_dir: Option<PathBuf>,
+    /// Models in memory at once; the one that has not been used for longest makes room
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    models_max: u16,
+    /// Memory in GiB that the weights of all models in memory may take together [default: no limit but --models-max]
+    #[arg(long, value_name = "GIB", value_parser = parse_gibibytes)]
+    models_memory: Option<u64>,
+    /// How long a model stays in memory without being used, such as 30s, 10m or -1 for ever [default: 5m if there are
+    /// several models, else for ever]
+    #[arg(long, value_name = "DURATION", allow_negative_numbers = true, value_parser = parse_duration)]
+    keep_alive: Option<KeepAlive>,
     /// Address to listen on; only this machine reaches the default
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
     /// How long running requests may go on once the server is told to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
-    /// Requests that are answered at once, each with a context of its own; those beyond wait
+    /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
+}
+
+/// For ever if `None`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeepAlive(Option<Duration>);
+
+fn models_help() -> String {
+    format!("{MODEL_HELP}. Of several, the first one is loaded at once, the others when they are asked for")
+}
+
+fn parse_duration(text: &str) -> Result<KeepAlive, String> {
+    let expected = || "must be a duration such as 30s, 10m or 1h30m, or -1 for ever".to_owned();
+    parse_keep_alive(text).map(KeepAlive).ok_or_else(expected)
+}
+
+fn parse_gibibytes(text: &str) -> Result<u64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number > 0.0 && number < 1e9 => Ok((number * f64::from(1 << 30)) as u64),
+        _ => Err("must be a positive number of GiB".to_owned()),
+    }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
@@ -38,20 +80,49 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = runtime.context("cannot start the server's threads")?;
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
-    let session = Session::start_parallel(&arguments.model, &arguments.layout, arguments.parallel.into())?;
+    let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
     let options =
         server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };
-    eprintln!("{} is served at http://{} ({})", session.engine.model().id, listener.address(), session.layout);
-    let drained = runtime.block_on(server::serve(listener, session.engine.clone(), options, stop_signal()));
+    eprintln!("{what} served at http://{}", listener.address());
+    let drained = runtime.block_on(server::serve(listener, models.clone(), options, stop_signal()));
     if drained.cancelled > 0 {
         eprintln!("{} requests were cancelled", drained.cancelled);
     }
-    let failure = session.engine.status().failure;
-    session.engine.shutdown();
+    let failure = models.failure();
+    models.shutdown();
     match failure {
         Some(failure) => bail!("the engine had stopped: {failure}"),
         None => Ok(()),
+    }
+}
+
+impl Arguments {
+    /// The models to serve, of which the first one is loaded, and the beginning of a sentence that says what they are.
+    fn models(&self) -> anyhow::Result<(Models, String)> {
+        interrupt::install()?;
+        let folder = self.models_dir.as_deref();
+        let offers = Offers::find(&self.models, folder, self.offline, &self.layout, self.parallel.into())?;
+        let names: Vec<_> = offers.offers().into_iter().map(|offer| offer.id).collect();
+        let several = names.len() > 1;
+        if several && self.layout.remote.remote_ranks > 0 {
+            bail!("ranks on other machines stay with one model: name only one, or leave out --remote-ranks");
+        }
+        let first = offers.load_first()?;
+        let layout = &first.layout;
+        let verb = if several { "are" } else { "is" };
+        let what = format!("{} ({layout}) {verb}", names.join(", "));
+        let room = Room { models: self.models_max.into(), bytes: self.models_memory.unwrap_or(u64::MAX) };
+        let default = several.then_some(KEEP_ALIVE);
+        let keep_alive = self.keep_alive.map_or(default, |KeepAlive(keep)| keep);
+        let models = if several || keep_alive.is_some() {
+            let models = Models::on_demand(offers.offers(), offers, room, keep_alive);
+            models.put(Box::new(first));
+            models
+        } else {
+            Models::fixed(Box::new(first))
+        };
+        Ok((models, what))
     }
 }
 

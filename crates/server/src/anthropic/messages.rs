@@ -19,9 +19,9 @@ use crate::run::Run;
 use crate::sse;
 
 pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
-    let Call { plan, stream } = app.prepare(move |app| Call::read(&body.parse()?, app.engine.model())).await?;
-    let message = Message::new(&app.engine.model().id, plan.request.max_tokens);
-    let run = Run::start(Arc::clone(&app), plan)?;
+    let (lease, Call { plan, stream }) = app.prepare(body, |_, body, model| Call::read(body, model)).await?;
+    let message = Message::new(&lease.model().id, plan.request.max_tokens);
+    let run = Run::start(Arc::clone(&app), lease, plan)?;
     if stream {
         return Ok(sse::respond(run, message, app.options.keep_alive_interval));
     }
@@ -31,13 +31,13 @@ pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Resul
 }
 
 pub(super) async fn count_tokens(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let count = move |app: &App| {
-        let body = body.parse()?;
-        let fields = Fields::of(&body, "")?;
-        params::check(&fields, app.engine.model())?;
-        Ok(conversation::read(&fields, app.engine.model())?.len())
+    let count = |_: &App, body: &Value, model: &ModelInfo| {
+        let fields = Fields::of(body, "")?;
+        params::check(&fields)?;
+        Ok(conversation::read(&fields, model)?.len())
     };
-    Ok(Json(json!({"input_tokens": app.prepare(count).await?})))
+    let (_, tokens) = app.prepare(body, count).await?;
+    Ok(Json(json!({"input_tokens": tokens})))
 }
 
 /// What a request asks for.
@@ -49,7 +49,7 @@ struct Call {
 impl Call {
     fn read(body: &Value, model: &ModelInfo) -> Result<Self, ApiError> {
         let fields = Fields::of(body, "")?;
-        params::check(&fields, model)?;
+        params::check(&fields)?;
         let request = params::read(&fields)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let prompts = vec![conversation::read(&fields, model)?];

@@ -1,6 +1,6 @@
 //! The fields of a request but for the conversation.
 
-use engine::{ModelInfo, Request, Sampling};
+use engine::{Request, Sampling};
 use serde_json::Value;
 
 use crate::error::{ApiError, Code};
@@ -37,11 +37,11 @@ const KNOWN: [&str; 22] = [
 const UNSUPPORTED: [&str; 3] = ["container", "context_management", "mcp_servers"];
 
 /// Checks what both APIs of this dialect take, apart from the conversation.
-pub(super) fn check(fields: &Fields<'_>, model: &ModelInfo) -> Result<(), ApiError> {
+pub(super) fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
     if let Some(name) = fields.object().keys().find(|name| !KNOWN.contains(&name.as_str())) {
         return Err(fields.error(Code::UnsupportedParameter, name, "is no field of this API"));
     }
-    request::check_model(fields.required_text("model")?, model)?;
+    fields.required_text("model")?;
     request::refuse_unsupported(fields, &UNSUPPORTED)?;
     if let Some(output) = fields.nested("output_config")? {
         request::refuse_unsupported(&output, &["format"])?;

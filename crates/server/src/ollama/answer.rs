@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::params::Common;
 use crate::app::App;
 use crate::error::ApiError;
+use crate::models::Lease;
 use crate::ndjson;
 use crate::plan::Plan;
 use crate::run::{Progress, Run};
@@ -30,6 +31,7 @@ pub(super) enum Form {
 pub(super) struct Call {
     form: Form,
     model: String,
+    keep_alive: Option<Option<Duration>>,
     stream: bool,
     /// `None` where the model is only to be loaded.
     plan: Option<Plan>,
@@ -37,24 +39,32 @@ pub(super) struct Call {
 
 impl Call {
     /// A request without a prompt, which asks for the model to be loaded.
-    pub(super) fn load(form: Form, Common { model, stream, .. }: Common) -> Self {
-        Self { form, model, stream, plan: None }
+    pub(super) fn load(form: Form, Common { model, keep_alive, stream, .. }: Common) -> Self {
+        Self { form, model, keep_alive, stream, plan: None }
     }
 
     /// A request for an answer to `prompt`, which came from `prompt_field`.
     pub(super) fn of(form: Form, common: Common, prompt: Vec<u32>, prompt_field: &'static str) -> Self {
-        let Common { model, stream, request } = common;
+        let Common { model, keep_alive, stream, request } = common;
         let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request };
-        Self { form, model, stream, plan: Some(plan) }
+        Self { form, model, keep_alive, stream, plan: Some(plan) }
     }
 }
 
-/// Answers `call`, which came in at `started`.
-pub(super) async fn respond(app: Arc<App>, call: Call, started: Instant) -> Result<Response, ApiError> {
-    let Call { form, model, stream, plan } = call;
-    let mut lines = Lines { form, model, started, tokens: Vec::new() };
+/// Answers `call`, which came in at `started`, on the model that was lent to it.
+pub(super) async fn respond(
+    app: Arc<App>,
+    lease: Arc<Lease>,
+    call: Call,
+    started: Instant,
+) -> Result<Response, ApiError> {
+    let Call { form, model, keep_alive, stream, plan } = call;
+    if let Some(keep) = keep_alive {
+        lease.keep_for(keep);
+    }
+    let mut lines = Lines { form, model, started, loading: lease.waited(), tokens: Vec::new() };
     let Some(plan) = plan else { return Ok(Json(lines.loaded()).into_response()) };
-    let run = Run::start(app, plan)?;
+    let run = Run::start(app, lease, plan)?;
     if stream {
         return Ok(ndjson::respond(run, lines));
     }
@@ -67,23 +77,30 @@ pub(super) async fn respond(app: Arc<App>, call: Call, started: Instant) -> Resu
     Ok(Json(last).into_response())
 }
 
+/// A piece of an answer of the model that the client calls `model`.
+pub(super) fn line(form: Form, model: &str, text: &str) -> Value {
+    let mut line = json!({"model": model, "created_at": rfc3339(now()), "done": false});
+    match form {
+        Form::Chat => line["message"] = json!({"role": "assistant", "content": text}),
+        Form::Generate => line["response"] = text.into(),
+    }
+    line
+}
+
 /// Writes an answer as lines.
 struct Lines {
     form: Form,
     model: String,
     started: Instant,
+    /// How long the request waited for the model to be loaded.
+    loading: Duration,
     /// What was generated so far, where the last line is to tell it.
     tokens: Vec<u32>,
 }
 
 impl Lines {
     fn line(&self, text: &str) -> Value {
-        let mut line = json!({"model": self.model, "created_at": rfc3339(now()), "done": false});
-        match self.form {
-            Form::Chat => line["message"] = json!({"role": "assistant", "content": text}),
-            Form::Generate => line["response"] = text.into(),
-        }
-        line
+        line(self.form, &self.model, text)
     }
 
     fn remember(&mut self, tokens: &[TokenInfo]) {
@@ -105,8 +122,7 @@ impl Lines {
         line["done"] = true.into();
         line["done_reason"] = done_reason(completion.finish).into();
         line["total_duration"] = nanoseconds(self.started.elapsed());
-        // The model was there before the request was.
-        line["load_duration"] = 0.into();
+        line["load_duration"] = nanoseconds(self.loading);
         line["prompt_eval_count"] = completion.prompt_tokens.into();
         line["prompt_eval_duration"] = of_milliseconds(completion.timings.prefill_ms);
         line["eval_count"] = completion.completion_tokens.into();

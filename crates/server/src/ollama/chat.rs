@@ -19,13 +19,13 @@ use crate::request;
 
 pub(super) async fn chat(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
     let started = Instant::now();
-    let call = app.prepare(move |app| read(&body.parse()?, app.engine.model())).await?;
-    answer::respond(app, call, started).await
+    let (lease, call) = app.prepare(body, |_, body, model| read(body, model)).await?;
+    answer::respond(app, lease, call, started).await
 }
 
 fn read(body: &Value, model: &ModelInfo) -> Result<Call, ApiError> {
     let fields = Fields::of(body, "")?;
-    let common = Common::read(&fields, model)?;
+    let common = Common::read(&fields)?;
     if fields.array("tools")?.is_some_and(|tools| !tools.is_empty()) {
         return Err(fields.error(Code::UnsupportedParameter, "tools", "are not supported yet"));
     }

@@ -22,13 +22,13 @@ const UNSUPPORTED: [&str; 3] = ["images", "suffix", "template"];
 
 pub(super) async fn generate(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
     let started = Instant::now();
-    let call = app.prepare(move |app| read(&body.parse()?, app.engine.model())).await?;
-    answer::respond(app, call, started).await
+    let (lease, call) = app.prepare(body, |_, body, model| read(body, model)).await?;
+    answer::respond(app, lease, call, started).await
 }
 
 fn read(body: &Value, model: &ModelInfo) -> Result<Call, ApiError> {
     let fields = Fields::of(body, "")?;
-    let common = Common::read(&fields, model)?;
+    let common = Common::read(&fields)?;
     request::refuse_unsupported(&fields, &UNSUPPORTED)?;
     let mut tokens = context(&fields, model)?;
     let system = fields.text("system")?.unwrap_or_default();

@@ -1,7 +1,6 @@
 //! Ollama's API: chat, generate, and what is known of the model.
 //!
-//! One model runs for as long as the server does, so that requests to load, keep or unload one change nothing, and
-//! options that shape a runner (`num_ctx`, `num_thread`, ...) have been decided already.
+//! Options that shape a runner (`num_ctx`, `num_thread`, ...) have been decided already when the server was started.
 
 mod answer;
 mod chat;
@@ -15,6 +14,7 @@ use axum::Router;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
+use self::answer::Form;
 use crate::app::App;
 use crate::error::ApiError;
 
@@ -27,6 +27,12 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/show", post(models::show))
         .route("/api/chat", post(chat::chat))
         .route("/api/generate", post(generate::generate))
+}
+
+/// A piece of an answer at `path` in which nothing is said, for the time until there is something to say.
+pub(crate) fn empty_piece(path: &str, model: &str) -> Value {
+    let form = if path == "/api/chat" { Form::Chat } else { Form::Generate };
+    answer::line(form, model, "")
 }
 
 /// What this dialect answers when it refuses or fails.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use engine::ModelInfo;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::request;
-use crate::stamp::rfc3339;
+use crate::models::{Offer, Presence};
+use crate::request::model_name;
+use crate::stamp::{now, rfc3339};
 
 /// The release of Ollama whose API this is: clients look here for what a server can do.
 const OLLAMA_VERSION: &str = "0.6.4";
@@ -26,23 +26,28 @@ pub(super) async fn version() -> Json<Value> {
 }
 
 pub(super) async fn tags(State(app): State<Arc<App>>) -> Json<Value> {
-    Json(json!({"models": [listed(app.engine.model())]}))
+    let models: Vec<_> = app.models.offers().map(|(offer, _)| listed(offer)).collect();
+    Json(json!({"models": models}))
 }
 
 pub(super) async fn running(State(app): State<Arc<App>>) -> Json<Value> {
-    let model = app.engine.model();
-    let mut running = listed(model);
-    running["expires_at"] = NEVER.into();
-    running["size_vram"] = 0.into();
-    running["context_length"] = model.context.into();
-    Json(json!({"models": [running]}))
+    let running = |(offer, presence): (&Offer, Presence)| {
+        let Presence::Ready { expires_in } = presence else { return None };
+        let mut running = listed(offer);
+        running["expires_at"] = expires_in.map_or_else(|| NEVER.to_owned(), |left| rfc3339(now() + left)).into();
+        running["size_vram"] = 0.into();
+        running["context_length"] = offer.context.into();
+        Some(running)
+    };
+    let models: Vec<_> = app.models.offers().filter_map(running).collect();
+    Json(json!({"models": models}))
 }
 
 pub(super) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let body = body.parse()?;
     let fields = Fields::of(&body, "")?;
-    let model = app.engine.model();
-    name(&fields, model)?;
+    name(&fields)?;
+    let (model, _) = app.models.offer(model_name(&body))?;
     fields.flag("verbose")?;
     let architecture = &model.details.architecture;
     let context_length = format!("{architecture}.context_length");
@@ -57,27 +62,24 @@ pub(super) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<
             context_length: model.context,
         },
         "capabilities": ["completion"],
-        "modified_at": loaded(model),
+        "modified_at": modified(model),
     })))
 }
 
-/// The name that a request asks for, if it is the model's, with or without Ollama's default tag.
-pub(super) fn name<'a>(fields: &Fields<'a>, model: &ModelInfo) -> Result<&'a str, ApiError> {
+/// The name of the model that a request asks for, which it has to.
+pub(super) fn name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     // `name` is what the field was called first.
-    let name = match fields.text("name")? {
-        Some(name) if fields.value("model").is_none() => name,
-        _ => fields.required_text("model")?,
-    };
-    let untagged = name.strip_suffix(":latest").filter(|untagged| *untagged == model.id);
-    request::check_model(untagged.unwrap_or(name), model)?;
-    Ok(name)
+    match fields.text("name")? {
+        Some(name) if fields.value("model").is_none() => Ok(name),
+        _ => fields.required_text("model"),
+    }
 }
 
-fn listed(model: &ModelInfo) -> Value {
+fn listed(model: &Offer) -> Value {
     json!({
         "name": model.id,
         "model": model.id,
-        "modified_at": loaded(model),
+        "modified_at": modified(model),
         "size": model.details.bytes,
         // No digest of the whole file is known.
         "digest": "",
@@ -85,7 +87,7 @@ fn listed(model: &ModelInfo) -> Value {
     })
 }
 
-fn details(model: &ModelInfo) -> Value {
+fn details(model: &Offer) -> Value {
     let details = &model.details;
     json!({
         "parent_model": "",
@@ -97,7 +99,7 @@ fn details(model: &ModelInfo) -> Value {
     })
 }
 
-fn loaded(model: &ModelInfo) -> String {
+fn modified(model: &Offer) -> String {
     rfc3339(Duration::from_secs(model.created))
 }
 

@@ -1,11 +1,14 @@
 //! The request fields that chat and generate have in common.
 
-use engine::{ModelInfo, Request, Sampling};
+use std::time::Duration;
+
+use engine::{Request, Sampling};
 use serde_json::Value;
 
 use super::models;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
+use crate::models::parse_keep_alive;
 use crate::request;
 
 /// Fields that would change the answer and that this server does not know.
@@ -15,6 +18,8 @@ const UNSUPPORTED: [&str; 3] = ["format", "logprobs", "top_logprobs"];
 pub(super) struct Common {
     /// The model's name as the client wrote it, which answers repeat.
     pub(super) model: String,
+    /// How long the model stays afterwards: `None` if nothing is said, for ever if it is `Some(None)`.
+    pub(super) keep_alive: Option<Option<Duration>>,
     /// Whether the answer is to be streamed.
     pub(super) stream: bool,
     /// Everything but the prompt.
@@ -22,13 +27,13 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Self, ApiError> {
-        let name = models::name(fields, model)?.to_owned();
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, ApiError> {
+        let name = models::name(fields)?.to_owned();
         request::refuse_unsupported(fields, &UNSUPPORTED)?;
         refuse_thinking(fields)?;
-        check_keep_alive(fields)?;
+        let keep_alive = keep_alive(fields)?;
         let stream = fields.flag("stream")?.unwrap_or(true);
-        Ok(Self { model: name, stream, request: options(fields)? })
+        Ok(Self { model: name, keep_alive, stream, request: options(fields)? })
     }
 }
 
@@ -83,12 +88,15 @@ fn refuse_thinking(fields: &Fields<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// `keep_alive` changes nothing here, but must be a duration: a string such as `5m`, or seconds.
-fn check_keep_alive(fields: &Fields<'_>) -> Result<(), ApiError> {
-    match fields.value("keep_alive") {
-        Some(value) if !value.is_string() && !value.is_number() => {
-            Err(fields::wrong_type("keep_alive", "a duration", value))
-        }
-        _ => Ok(()),
-    }
+/// `keep_alive`: seconds, of which negative ones mean for ever, or a duration such as `5m`, which is read alike.
+fn keep_alive(fields: &Fields<'_>) -> Result<Option<Option<Duration>>, ApiError> {
+    let (text, expected) = match fields.value("keep_alive") {
+        None => return Ok(None),
+        Some(Value::String(text)) => (text.clone(), "a duration such as \"5m\" or \"1h30m\""),
+        Some(Value::Number(number)) => (number.to_string(), "a number of seconds"),
+        Some(other) => return Err(fields::wrong_type("keep_alive", "a duration", other)),
+    };
+    let parsed = parse_keep_alive(&text);
+    let problem = || fields.error(Code::InvalidValue, "keep_alive", format!("is {text:?}, but must be {expected}"));
+    parsed.map(Some).ok_or_else(problem)
 }

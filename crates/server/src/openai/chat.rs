@@ -31,10 +31,10 @@ const UNSUPPORTED: [&str; 4] = ["audio", "functions", "function_call", "web_sear
 const RESERVED: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
 pub(super) async fn chat_completions(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
-    let Call { plan, stream, logprobs } =
-        app.prepare(move |app| Call::read(&body.parse()?, app.engine.model())).await?;
-    let run = Run::start(Arc::clone(&app), plan)?;
-    let head = Head { id: new_id("chatcmpl"), created: now(), model: app.engine.model().clone(), logprobs };
+    let (lease, call) = app.prepare(body, |_, body, model| Call::read(body, model)).await?;
+    let Call { plan, stream, logprobs } = call;
+    let head = Head { id: new_id("chatcmpl"), created: now(), model: lease.model().clone(), logprobs };
+    let run = Run::start(Arc::clone(&app), lease, plan)?;
     match stream {
         Some(options) => {
             Ok(sse::respond(run, ChunkWriter(ChatChunks::new(head, options)), app.options.keep_alive_interval))

@@ -32,10 +32,10 @@ const MAX_TOKENS_DEFAULT: usize = 16;
 const ANSWERS_MAX: usize = 2048;
 
 pub(super) async fn completions(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
-    let call = app.prepare(move |app| Call::read(&body.parse()?, app.engine.model())).await?;
+    let (lease, call) = app.prepare(body, |_, body, model| Call::read(body, model)).await?;
     let Call { plan, stream, logprobs, echo } = call;
-    let run = Run::start(Arc::clone(&app), plan)?;
-    let head = Head { id: new_id("cmpl"), created: now(), model: app.engine.model().clone(), logprobs, echo };
+    let head = Head { id: new_id("cmpl"), created: now(), model: lease.model().clone(), logprobs, echo };
+    let run = Run::start(Arc::clone(&app), lease, plan)?;
     match stream {
         Some(options) => {
             Ok(sse::respond(run, ChunkWriter(CompletionChunks::new(head, options)), app.options.keep_alive_interval))

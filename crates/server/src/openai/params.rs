@@ -35,7 +35,7 @@ pub(super) struct StreamOptions {
 
 impl Common {
     pub(super) fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Self, ApiError> {
-        request::check_model(fields.required_text("model")?, model)?;
+        fields.required_text("model")?;
         refuse_response_format(fields)?;
         let request = Request {
             sampling: sampling(fields, model.tokenizer.vocabulary())?,

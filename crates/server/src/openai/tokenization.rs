@@ -17,31 +17,26 @@ use crate::fields::Fields;
 use crate::request;
 
 pub(super) async fn tokenize(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    app.prepare(move |app| {
-        let (body, model) = (body.parse()?, app.engine.model());
-        let fields = Fields::of(&body, "")?;
-        check_model(&fields, model)?;
-        let tokens = read(&fields, model)?;
-        Ok(Json(answer(&fields, &tokens, model)?))
-    })
-    .await
+    let prepare = |_: &App, body: &Value, model: &ModelInfo| {
+        let fields = Fields::of(body, "")?;
+        // Neither of the two originals wants the model's name.
+        fields.text("model")?;
+        answer(&fields, &read(&fields, model)?, model)
+    };
+    let (_, answer) = app.prepare(body, prepare).await?;
+    Ok(Json(answer))
 }
 
 pub(super) async fn detokenize(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    app.prepare(move |app| {
-        let (body, model) = (body.parse()?, app.engine.model());
-        let fields = Fields::of(&body, "")?;
-        check_model(&fields, model)?;
+    let prepare = |_: &App, body: &Value, model: &ModelInfo| {
+        let fields = Fields::of(body, "")?;
+        fields.text("model")?;
         let tokens = fields.array("tokens")?.ok_or_else(|| fields.missing("tokens"))?;
         let text = model.tokenizer.decode(&prompt::token_ids(tokens, "tokens", &model.tokenizer)?);
-        Ok(Json(json!({"prompt": text, "content": text})))
-    })
-    .await
-}
-
-/// Neither of the two originals wants the model's name.
-fn check_model(fields: &Fields<'_>, model: &ModelInfo) -> Result<(), ApiError> {
-    fields.text("model")?.map_or(Ok(()), |name| request::check_model(name, model))
+        Ok(json!({"prompt": text, "content": text}))
+    };
+    let (_, text) = app.prepare(body, prepare).await?;
+    Ok(Json(text))
 }
 
 /// The tokens of `messages` (vLLM), `content` (llama.cpp) or `prompt` (vLLM).

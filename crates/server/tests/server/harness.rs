@@ -10,7 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use server::{Drained, Options};
+use server::{Drained, Models, Options};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinHandle};
@@ -24,6 +24,18 @@ pub(crate) const NAME: &str = "tests/tiny";
 pub(crate) const CONTEXT: usize = 512;
 /// No wait in these tests is meant to take longer.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The model of the tests under some name.
+pub(crate) fn model(id: &str) -> ModelInfo {
+    ModelInfo {
+        id: id.to_owned(),
+        created: 1_700_000_000,
+        tokenizer: Arc::clone(&MODEL.tokenizer),
+        chat_template: MODEL.template.clone(),
+        context: CONTEXT,
+        details: MODEL.details.clone(),
+    }
+}
 
 /// A server that runs. It is stopped without drain when dropped.
 pub(crate) struct Server {
@@ -60,20 +72,22 @@ impl Server {
             record.lock().unwrap().push(request.clone());
             backend(request, observer)
         });
-        let model = ModelInfo {
-            id: NAME.to_owned(),
-            created: 1_700_000_000,
-            tokenizer: Arc::clone(&MODEL.tokenizer),
-            chat_template: MODEL.template.clone(),
-            context: CONTEXT,
-            details: MODEL.details.clone(),
-        };
-        let engine = Engine::start(model, limits, Box::new(backend));
+        let engine = Engine::start(model(NAME), limits, Box::new(backend));
+        Self::of(engine.clone().into(), engine, options, requests).await
+    }
+
+    /// With several models, of which `engine` runs one.
+    pub(crate) async fn of(
+        models: Models,
+        engine: Engine,
+        options: Options,
+        requests: Arc<Mutex<Vec<Request>>>,
+    ) -> Self {
         let listener = server::bind("127.0.0.1:0").await.unwrap();
         let address = listener.address();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };
-        let task = tokio::spawn(server::serve(listener, engine.clone(), options, shutdown));
+        let task = tokio::spawn(server::serve(listener, models, options, shutdown));
         Self { address, engine, requests, stop: Some(stop), task }
     }
 

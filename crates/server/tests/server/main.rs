@@ -10,6 +10,7 @@ mod failures;
 mod harness;
 mod limits;
 mod listening;
+mod models;
 mod ollama;
 mod openapi;
 mod operation;

@@ -29,7 +29,7 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn read(body: &Value, model: &ModelInfo, responses: &Responses) -> Result<Self, ApiError> {
         let fields = Fields::of(body, "")?;
-        request::check_model(fields.required_text("model")?, model)?;
+        fields.required_text("model")?;
         check(&fields)?;
         let sampling = params::sampling(&fields, model.tokenizer.vocabulary())?;
         let max_tokens = fields.count("max_output_tokens", 1..=u32::MAX)?;

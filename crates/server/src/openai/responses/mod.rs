@@ -22,9 +22,9 @@ use call::Call;
 pub(crate) use store::Responses;
 
 pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
-    let call = app.prepare(move |app| Call::read(&body.parse()?, app.engine.model(), &app.responses)).await?;
+    let (lease, call) = app.prepare(body, |app, body, model| Call::read(body, model, &app.responses)).await?;
     let Call { plan, stream, draft } = call;
-    let run = Run::start(Arc::clone(&app), plan)?;
+    let run = Run::start(Arc::clone(&app), lease, plan)?;
     if stream {
         let keep_alive = app.options.keep_alive_interval;
         return Ok(sse::respond(run, Events::new(app, draft), keep_alive));

@@ -1,0 +1,117 @@
+//! The models that a server offers, and how they come into memory.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context, bail};
+use engine::ModelDetails;
+use engine::ranks::{Loading, model_bytes};
+use model::{Blueprint, Gguf};
+use server::{Loaded, Loader, Offer};
+use store::LocalModel;
+
+use crate::models;
+use crate::options::LayoutOptions;
+use crate::session::{Session, context_size};
+
+/// Models whose files are on this machine.
+pub(crate) struct Offers {
+    models: Vec<Known>,
+    options: LayoutOptions,
+    parallel: usize,
+}
+
+/// A model that was found.
+struct Known {
+    /// What the user called it.
+    named: String,
+    local: LocalModel,
+    offer: Offer,
+}
+
+impl Offers {
+    /// Finds `named` models, downloading them if need be and allowed, and all GGUF files in `folder`.
+    pub(crate) fn find(
+        named: &[String],
+        folder: Option<&Path>,
+        offline: bool,
+        options: &LayoutOptions,
+        parallel: usize,
+    ) -> anyhow::Result<Self> {
+        let found = folder.map(in_folder).transpose()?.unwrap_or_default();
+        let models = named.iter().chain(&found).map(|named| Known::open(named, offline, options));
+        let models = models.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut ids = HashSet::new();
+        if let Some(twice) = models.iter().find(|known| !ids.insert(&known.offer.id)) {
+            bail!("two models are called {:?}: clients could not tell them apart", twice.offer.id);
+        }
+        Ok(Self { models, options: options.clone(), parallel })
+    }
+
+    /// What clients may ask for.
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        self.models.iter().map(|known| known.offer.clone()).collect()
+    }
+
+    /// Loads the model that requests get which name none.
+    pub(crate) fn load_first(&self) -> anyhow::Result<Session> {
+        let first = self.models.first().context("there is no model to serve")?;
+        self.start(first, &|_| {})
+    }
+
+    fn start(&self, known: &Known, report: &dyn Fn(Loading)) -> anyhow::Result<Session> {
+        let file = known.file()?;
+        Session::start_with(&known.named, &self.options, self.parallel, (&known.local, &file), report)
+    }
+}
+
+impl Known {
+    fn open(named: &str, offline: bool, options: &LayoutOptions) -> anyhow::Result<Self> {
+        let (local, file) = models::open_named(named, offline)?;
+        let blueprint = Blueprint::from_gguf(&file).with_context(|| format!("cannot use the model {}", local.name))?;
+        let modified = std::fs::metadata(&local.path).and_then(|metadata| metadata.modified()).ok();
+        let created = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).map_or(0, |age| age.as_secs());
+        let offer = Offer {
+            id: local.name.clone(),
+            created,
+            context: context_size(options, &blueprint)?,
+            details: ModelDetails::from_gguf(&file),
+            memory_bytes: model_bytes(&file),
+        };
+        Ok(Self { named: named.to_owned(), local, offer })
+    }
+
+    fn file(&self) -> anyhow::Result<Gguf> {
+        Gguf::open(&self.local.path).with_context(|| format!("cannot use the model {}", self.local.name))
+    }
+}
+
+impl Loader for Offers {
+    fn load(&self, id: &str, progress: &dyn Fn(u64, u64)) -> Result<Box<dyn Loaded>, String> {
+        let known = self.models.iter().find(|known| known.offer.id == id).ok_or("it is not on offer")?;
+        match self.start(known, &|loading| progress(loading.done, loading.total)) {
+            Ok(session) => Ok(Box::new(session)),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+}
+
+/// The GGUF files in a folder, by name. Of models in several parts it is the first.
+fn in_folder(folder: &Path) -> anyhow::Result<Vec<String>> {
+    let context = || format!("cannot read the folder {} of --models-dir", folder.display());
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(context)? {
+        let path = entry.with_context(context)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let further_part = name.rsplit_once("-of-").is_some_and(|(start, _)| !start.ends_with("-00001"));
+        if path.extension().is_some_and(|extension| extension == "gguf") && !further_part {
+            found.push(path.display().to_string());
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        bail!("there is no .gguf file in the folder {} of --models-dir", folder.display());
+    }
+    Ok(found)
+}
