@@ -4,6 +4,7 @@
 pub mod backend;
 mod candidates;
 mod details;
+pub mod guide;
 pub mod handle;
 mod memory;
 pub mod ranks;
@@ -15,6 +16,7 @@ mod validate;
 
 pub use backend::{Backend, Flow, Observer, Outcome};
 pub use details::ModelDetails;
+pub use guide::{Constraint, ConstraintError};
 pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};
 pub use memory::peak_resident_bytes;
 pub use request::{

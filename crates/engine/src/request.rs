@@ -2,9 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::guide::Constraint;
+
 /// How the next token is drawn from the logits. The defaults are greedy: temperature 0 and nothing else.
 ///
-/// The filters run in this order: logit bias, repetition, presence and frequency penalties, top-k, temperature, top-p,
+/// The filters run in this order: the tokens that a constraint allows, logit bias, repetition, presence and frequency penalties, top-k, temperature, top-p,
 /// min-p, then the draw.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -66,6 +68,8 @@ pub struct Request {
     pub prompt_logprobs: Option<usize>,
     /// Go on past end-of-text tokens (benchmarks want a fixed length).
     pub ignore_end: bool,
+    /// What the answer must look like. Log-probabilities stay those of the model, which knows nothing of it.
+    pub constraint: Option<Constraint>,
 }
 
 /// A candidate for one position.
@@ -98,6 +102,8 @@ pub enum FinishReason {
     Length,
     /// The caller went away or asked to stop.
     Cancelled,
+    /// The constraint became too complex to be followed. What was said so far is by it.
+    ConstraintFailed,
 }
 
 /// Where the time of a generation went, in milliseconds.

@@ -7,6 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
 use crate::candidates::{self, Scored};
+use crate::guide::{Guide, Verdict};
 use crate::ranks::{CANDIDATES_MAX, Wanted};
 use crate::request::{Request, Sampling, TopToken};
 
@@ -15,6 +16,8 @@ use crate::request::{Request, Sampling, TopToken};
 /// Nothing is allocated per token: all buffers have the size of the vocabulary from the start.
 pub(crate) struct Sampler {
     sampling: Sampling,
+    /// What it must say, where that is constrained.
+    guide: Option<Guide>,
     /// What it has to know to draw a token.
     wanted: Wanted,
     random: Pcg64Mcg,
@@ -40,6 +43,7 @@ impl Sampler {
         let seed = sampling.seed.unwrap_or_else(random_seed);
         let mut sampler = Self {
             sampling: sampling.clone(),
+            guide: None,
             wanted: wanted(request, vocabulary),
             random: Pcg64Mcg::seed_from_u64(seed),
             history: Vec::with_capacity(prompt.len() + answer),
@@ -51,6 +55,16 @@ impl Sampler {
             sampler.remember(id);
         }
         sampler
+    }
+
+    /// From now on only tokens are drawn that `guide` allows.
+    pub(crate) fn follow(&mut self, guide: Guide) {
+        self.guide = Some(guide);
+    }
+
+    /// How the sequence goes on after the token drawn last, as far as a constraint decides it.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.guide.as_ref().map_or(Verdict::GoesOn, Guide::verdict)
     }
 
     /// What it has to know of the model's opinion to draw a token.
@@ -73,6 +87,9 @@ impl Sampler {
 
     /// Draws a token. `logits` (one per token of the vocabulary) are changed in place.
     pub(crate) fn sample(&mut self, logits: &mut [f32]) -> u32 {
+        if let Some(guide) = &mut self.guide {
+            guide.mask(logits);
+        }
         self.adjust(logits);
         if is_greedy(&self.sampling) {
             let best = candidates::most_likely(logits, 0);
@@ -93,6 +110,9 @@ impl Sampler {
     }
 
     fn count(&mut self, id: u32) -> u32 {
+        if let Some(guide) = &mut self.guide {
+            guide.commit(id);
+        }
         self.remember(id);
         self.generated[id as usize] += 1;
         id
@@ -214,7 +234,8 @@ fn wanted(request: &Request, vocabulary: usize) -> Wanted {
         && sampling.repetition_penalty == off.repetition_penalty
         && sampling.presence_penalty == off.presence_penalty
         && sampling.frequency_penalty == off.frequency_penalty;
-    if !as_they_are || request.logprobs.is_some() || request.prompt_logprobs.is_some() {
+    let guided = request.constraint.is_some();
+    if !as_they_are || guided || request.logprobs.is_some() || request.prompt_logprobs.is_some() {
         return Wanted::Last;
     }
     match sampling.top_k {

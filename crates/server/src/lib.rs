@@ -10,6 +10,7 @@ mod anthropic;
 mod app;
 mod body;
 mod connection;
+mod constraint;
 mod dialect;
 mod error;
 mod exposition;

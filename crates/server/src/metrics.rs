@@ -240,6 +240,7 @@ impl Meter {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
             FinishReason::Cancelled => "abort",
+            FinishReason::ConstraintFailed => "error",
         });
     }
 

@@ -115,6 +115,11 @@ impl Run {
             }
             // This server cancels by dropping the generation, so somebody else stopped the engine.
             Some(Event::Done(Completion { finish: FinishReason::Cancelled, .. })) => return Err(shutting_down()),
+            Some(Event::Done(Completion { finish: FinishReason::ConstraintFailed, .. })) => {
+                current.meter.failed();
+                let message = "the form that the answer must have became too complex to follow: make it simpler";
+                return Err(ApiError::new(Code::InvalidValue, message));
+            }
             Some(Event::Done(completion)) => {
                 current.meter.done(&completion);
                 self.full = false;

@@ -1,12 +1,14 @@
 //! Rank 0: runs requests over the group, many at a time, step by step.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use fabric::ControlSender;
 use model::LOGIT_ROWS;
 
+use crate::guide::Guides;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::plan::{Asked, Signal, Step};
 use crate::ranks::protocol::{FromRank, ToRank};
@@ -33,6 +35,7 @@ pub(crate) struct Leader<'a> {
     waiting: VecDeque<(u64, Request)>,
     sequences: Vec<Sequence>,
     slots: Slots,
+    guides: Guides,
     schedule: Schedule,
     /// Generations that have ended but for the ranks' reports.
     ended: VecDeque<Ended>,
@@ -60,7 +63,13 @@ struct Ended {
 }
 
 impl<'a> Leader<'a> {
-    pub(crate) fn new(member: Member, control: &'a mut ControlSender, orders: &'a Receiver<ToRank>) -> Self {
+    /// `model` is the file that the rank has loaded.
+    pub(crate) fn new(
+        member: Member,
+        model: &Path,
+        control: &'a mut ControlSender,
+        orders: &'a Receiver<ToRank>,
+    ) -> Self {
         let job = member.job();
         Self {
             control,
@@ -68,6 +77,7 @@ impl<'a> Leader<'a> {
             waiting: VecDeque::new(),
             sequences: Vec::new(),
             slots: Slots::new(job.slots),
+            guides: Guides::new(model, &job.end_tokens),
             schedule: Schedule::new(job.step_tokens),
             ended: VecDeque::new(),
             flights: VecDeque::new(),
@@ -152,7 +162,9 @@ impl<'a> Leader<'a> {
                 return Err(RankError::Protocol("the front sent a request without a prompt".to_owned()));
             }
             let (vocabulary, context) = (self.member.vocabulary_size(), self.member.job().context);
-            let sequence = Sequence::new(id, request, place, vocabulary, context);
+            let guide = request.constraint.as_ref().map(|constraint| self.guides.guide(constraint));
+            let mut sequence = Sequence::new(id, request, place, vocabulary, context);
+            guide.into_iter().for_each(|guide| sequence.follow(guide));
             self.schedule.add(sequence.slot, sequence.prompt_left());
             self.sequences.push(sequence);
         }

@@ -83,7 +83,7 @@ fn work(
     if member.rank() > 0 {
         return member.follow();
     }
-    Leader::new(member, control, orders).lead()
+    Leader::new(member, path, control, orders).lead()
 }
 
 fn check_same_model(file: &Gguf, job: &Job, path: &Path) -> Result<(), RankError> {

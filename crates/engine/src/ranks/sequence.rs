@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::guide::{Guide, Verdict};
 use crate::ranks::answers::Answer;
 use crate::ranks::plan::Wanted;
 use crate::request::{FinishReason, Request, TokenInfo};
@@ -67,6 +68,11 @@ impl Sequence {
         }
     }
 
+    /// From now on its tokens are by a constraint.
+    pub(crate) fn follow(&mut self, guide: Guide) {
+        self.sampler.follow(guide);
+    }
+
     /// How many tokens at the beginning of a request's prompt need not be evaluated if they are in the KV cache. The last
     /// one always is: what follows it is wanted.
     pub(crate) fn reusable(request: &Request) -> usize {
@@ -116,10 +122,15 @@ impl Sequence {
             }
         }
         let token = self.draw(answer);
+        let verdict = self.sampler.verdict();
+        if verdict == Verdict::Broken {
+            outgoing.finish = Some(FinishReason::ConstraintFailed);
+            return outgoing;
+        }
         self.answered.get_or_insert_with(Instant::now);
         self.generated += 1;
         self.last = token.id;
-        if !self.request.ignore_end && end_tokens.contains(&token.id) {
+        if verdict == Verdict::Complete || !self.request.ignore_end && end_tokens.contains(&token.id) {
             outgoing.finish = Some(FinishReason::Stop);
         } else if self.generated == self.most {
             outgoing.finish = Some(FinishReason::Length);

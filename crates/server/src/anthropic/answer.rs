@@ -64,7 +64,7 @@ impl Message {
             FinishReason::Length => "max_tokens",
             FinishReason::Stop if sequence.is_some() => "stop_sequence",
             // A cancelled generation never reaches a client as an answer.
-            FinishReason::Stop | FinishReason::Cancelled => "end_turn",
+            FinishReason::Stop | FinishReason::Cancelled | FinishReason::ConstraintFailed => "end_turn",
         };
         Stop { reason, sequence }
     }

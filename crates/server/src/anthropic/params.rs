@@ -1,8 +1,9 @@
 //! The fields of a request but for the conversation.
 
-use engine::{Request, Sampling};
+use engine::{Constraint, Request, Sampling};
 use serde_json::Value;
 
+use crate::constraint;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
 use crate::request;
@@ -43,9 +44,6 @@ pub(super) fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
     }
     fields.required_text("model")?;
     request::refuse_unsupported(fields, &UNSUPPORTED)?;
-    if let Some(output) = fields.nested("output_config")? {
-        request::refuse_unsupported(&output, &["format"])?;
-    }
     refuse_thinking(fields)?;
     refuse_tools(fields)
 }
@@ -64,7 +62,14 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Request, ApiError> {
     // 0 only evaluates the prompt, which warms the cache.
     let max_tokens = fields.count("max_tokens", 0..=u32::MAX)?.ok_or_else(|| fields.missing("max_tokens"))?;
     let stop = request::stop_strings(fields, "stop_sequences")?;
-    Ok(Request { sampling, max_tokens: Some(max_tokens), stop, ..Request::default() })
+    let constraint = format(fields)?;
+    Ok(Request { sampling, max_tokens: Some(max_tokens), stop, constraint, ..Request::default() })
+}
+
+/// What the answer must look like.
+fn format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
+    let Some(output) = fields.nested("output_config")? else { return Ok(None) };
+    output.nested("format")?.map(|format| constraint::output_format(&format)).transpose()
 }
 
 /// Thinking that is left to the model may as well not happen; what was asked for may not.

@@ -159,7 +159,7 @@ impl Writer for Lines {
 fn done_reason(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Length => "length",
-        FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Stop | FinishReason::Cancelled | FinishReason::ConstraintFailed => "stop",
     }
 }
 

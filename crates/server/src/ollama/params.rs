@@ -6,13 +6,14 @@ use engine::{Request, Sampling};
 use serde_json::Value;
 
 use super::models;
+use crate::constraint;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
 use crate::models::parse_keep_alive;
 use crate::request;
 
 /// Fields that would change the answer and that this server does not know.
-const UNSUPPORTED: [&str; 3] = ["format", "logprobs", "top_logprobs"];
+const UNSUPPORTED: [&str; 2] = ["logprobs", "top_logprobs"];
 
 /// What the common fields ask for.
 pub(super) struct Common {
@@ -33,7 +34,8 @@ impl Common {
         refuse_thinking(fields)?;
         let keep_alive = keep_alive(fields)?;
         let stream = fields.flag("stream")?.unwrap_or(true);
-        Ok(Self { model: name, keep_alive, stream, request: options(fields)? })
+        let request = Request { constraint: constraint::ollama_format(fields)?, ..options(fields)? };
+        Ok(Self { model: name, keep_alive, stream, request })
     }
 }
 

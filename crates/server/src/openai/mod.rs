@@ -58,6 +58,6 @@ pub(crate) fn error_body(error: &ApiError) -> Value {
 fn finish_reason(finish: FinishReason) -> &'static str {
     match finish {
         FinishReason::Length => "length",
-        FinishReason::Stop | FinishReason::Cancelled => "stop",
+        FinishReason::Stop | FinishReason::Cancelled | FinishReason::ConstraintFailed => "stop",
     }
 }

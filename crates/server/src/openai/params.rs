@@ -3,6 +3,7 @@
 use engine::{ModelInfo, Request, Sampling};
 use serde_json::{Map, Value};
 
+use crate::constraint;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
 use crate::request;
@@ -36,11 +37,11 @@ pub(super) struct StreamOptions {
 impl Common {
     pub(super) fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Self, ApiError> {
         fields.required_text("model")?;
-        refuse_response_format(fields)?;
         let request = Request {
             sampling: sampling(fields, model.tokenizer.vocabulary())?,
             stop: request::stop_strings(fields, "stop")?,
             ignore_end: fields.flag("ignore_eos")?.unwrap_or(false),
+            constraint: constraint::read(fields)?,
             ..Request::default()
         };
         // Only tells users apart, which this server has no use for; still, it must be what it claims to be.
@@ -122,16 +123,4 @@ pub(super) fn reasoning_effort(
         arguments.entry("reasoning_effort").or_insert_with(|| effort.into());
     }
     Ok(())
-}
-
-/// Plain text is the only format so far.
-fn refuse_response_format(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let Some(format) = fields.nested("response_format")? else { return Ok(()) };
-    match format.required_text("type")? {
-        "text" => Ok(()),
-        other => {
-            let problem = format!("is {other:?}, which is not supported yet: only \"text\" is");
-            Err(format.error(Code::UnsupportedValue, "type", problem))
-        }
-    }
 }

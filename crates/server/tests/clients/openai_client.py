@@ -204,7 +204,7 @@ class Errors(unittest.TestCase):
         self.refused(bad, "invalid_value", "temperature", chat, temperature=5)
         self.refused(bad, "invalid_value", "messages", chat, messages=[])
         self.refused(bad, "invalid_type", "stop", chat, stop=5)
-        self.refused(bad, "unsupported_value", "response_format.type", chat, response_format={"type": "json_object"})
+        self.refused(bad, "unsupported_value", "response_format.type", chat, response_format={"type": "xml"})
         self.refused(bad, "invalid_value", "prompt[0]", complete, prompt=[2**31])
         self.refused(bad, "unsupported_parameter", "suffix", complete, suffix="end")
         context = CLIENT.models.list().data[0].max_model_len

@@ -184,7 +184,7 @@ async fn bad_requests_are_refused_in_the_form_of_this_api() {
         (message(json!({"tools": [tool], "tool_choice": {"type": "any"}})), "tool_choice is not supported"),
         (message(json!({"tool_choice": {"type": "some"}})), "tool_choice has the type"),
         (message(json!({"mcp_servers": [{"url": "x"}]})), "mcp_servers is not supported"),
-        (message(json!({"output_config": {"format": {}}})), "output_config.format is not supported"),
+        (message(json!({"output_config": {"format": {}}})), "output_config.format.type is required"),
         (message(json!({"unheard_of": 1})), "unheard_of is no field of this API"),
     ];
     for (body, words) in cases {

@@ -5,6 +5,7 @@ mod anthropic;
 mod bad_requests;
 mod chat;
 mod completions;
+mod constraints;
 mod disconnects;
 mod failures;
 mod harness;

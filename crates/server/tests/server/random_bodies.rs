@@ -8,7 +8,7 @@ use crate::script::says;
 
 const OPENAI: [&str; 5] = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize"];
 
-const FIELDS: [&str; 58] = [
+const FIELDS: [&str; 62] = [
     "messages",
     "prompt",
     "temperature",
@@ -35,6 +35,10 @@ const FIELDS: [&str; 58] = [
     "tools",
     "tool_choice",
     "response_format",
+    "structured_outputs",
+    "guided_choice",
+    "grammar",
+    "json_schema",
     "chat_template_kwargs",
     "ignore_eos",
     "functions",

@@ -187,7 +187,7 @@ async fn bad_requests_are_refused() {
         (request(json!({"prompt": {"id": "p"}})), "prompt", "unsupported_parameter"),
         (request(json!({"include": ["message.output_text.logprobs"]})), "include", "unsupported_value"),
         (request(json!({"top_logprobs": 2})), "top_logprobs", "unsupported_parameter"),
-        (request(json!({"text": {"format": {"type": "json_object"}}})), "text.format.type", "unsupported_value"),
+        (request(json!({"text": {"format": {"type": "xml"}}})), "text.format.type", "unsupported_value"),
         (request(json!({"reasoning": {"effort": "much"}})), "reasoning.effort", "invalid_value"),
         (request(json!({"tools": [tool]})), "tools", "unsupported_parameter"),
         (request(json!({"tools": [tool], "tool_choice": "required"})), "tool_choice", "unsupported_value"),

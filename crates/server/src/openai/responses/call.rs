@@ -1,12 +1,13 @@
 //! What a request asks for.
 
-use engine::{ModelInfo, Request};
+use engine::{Constraint, ModelInfo, Request};
 use model::ChatInput;
 use serde_json::{Map, Value, json};
 
 use super::answer::Draft;
 use super::input;
 use super::store::Responses;
+use crate::constraint;
 use crate::error::{ApiError, Code};
 use crate::fields::{self, Fields};
 use crate::openai::params;
@@ -33,7 +34,7 @@ impl Call {
         check(&fields)?;
         let sampling = params::sampling(&fields, model.tokenizer.vocabulary())?;
         let max_tokens = fields.count("max_output_tokens", 1..=u32::MAX)?;
-        let request = Request { sampling, max_tokens, ..Request::default() };
+        let request = Request { sampling, max_tokens, constraint: format(&fields)?, ..Request::default() };
         let mut extra = Map::new();
         if let Some(reasoning) = fields.nested("reasoning")? {
             params::reasoning_effort(&reasoning, "effort", &mut extra)?;
@@ -74,7 +75,6 @@ fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
     }
     check_metadata(fields)?;
     refuse_logprobs(fields)?;
-    refuse_format(fields)?;
     refuse_tools(fields)
 }
 
@@ -98,17 +98,10 @@ fn refuse_logprobs(fields: &Fields<'_>) -> Result<(), ApiError> {
     }
 }
 
-/// Plain text is the only format so far.
-fn refuse_format(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let Some(text) = fields.nested("text")? else { return Ok(()) };
-    let Some(format) = text.nested("format")? else { return Ok(()) };
-    match format.required_text("type")? {
-        "text" => Ok(()),
-        other => {
-            let problem = format!("is {other:?}, which is not supported yet: only \"text\" is");
-            Err(format.error(Code::UnsupportedValue, "type", problem))
-        }
-    }
+/// What the answer must look like.
+fn format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
+    let Some(text) = fields.nested("text")? else { return Ok(None) };
+    text.nested("format")?.map_or(Ok(None), |format| constraint::flat_format(&format))
 }
 
 /// Tools that the model may not use can be left out. Others are not supported yet.
