@@ -1,10 +1,9 @@
 //! The handle that callers hold: submit a request, hear its events.
 //!
-//! As many threads as requests may run at once take requests in the order of their arrival and run each over the backend.
+//! As many threads as requests may run at once take those that are next and run each over the backend.
 //! Callers talk to them through a bounded queue and hear back through a channel each, so that neither a slow reader nor
 //! one that left holds up the others.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -15,12 +14,19 @@ use tokio::sync::mpsc;
 
 use crate::backend::Backend;
 use crate::details::ModelDetails;
+use crate::queue::{Queue, Terms};
 use crate::request::{EngineError, Event, Request, SubmitError};
 use crate::run::{self, Caller};
 use crate::validate;
 
 /// How often an idle engine looks after its ranks.
 const IDLE_CHECK: Duration = Duration::from_millis(250);
+/// Tokens that a request is taken to generate, at most, when clients take turns. Few generate as many as they may.
+const LIKELY_ANSWER: usize = 256;
+/// How much the latest request counts in how long requests run.
+const LATEST: f64 = 0.2;
+/// Longest time after which a client that found the queue full is asked to try again.
+const RETRY_MAX: f64 = 60.0;
 
 /// What callers may know of the model that runs.
 #[derive(Clone)]
@@ -85,6 +91,7 @@ impl Engine {
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
+            started: Instant::now(),
         });
         let backend: Arc<dyn Backend> = Arc::from(backend);
         let threads = (0..limits.running.max(1)).map(|_| {
@@ -189,8 +196,10 @@ struct Submission {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Submission>,
+    waiting: Queue<Submission>,
     running: usize,
+    /// Seconds that requests have run lately.
+    run_seconds: f64,
     failure: Option<String>,
 }
 
@@ -200,6 +209,7 @@ struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     stopping: AtomicBool,
+    started: Instant,
 }
 
 impl Shared {
@@ -220,10 +230,12 @@ impl Shared {
         state.waiting.retain(|waiting| !waiting.caller.has_left());
         // Those for which there is a place among the running ones do not wait, they are about to begin.
         let beginning = self.limits.running.max(1).saturating_sub(state.running);
-        if state.waiting.len() >= self.limits.waiting + beginning {
-            return Err(SubmitError::QueueFull { waiting: state.waiting.len() });
+        let terms = terms(&submission.request);
+        if !state.waiting.has_place(&terms.client, self.limits.waiting + beginning) {
+            let waiting = state.waiting.len();
+            return Err(SubmitError::QueueFull { waiting, retry_after: self.retry_after(&state) });
         }
-        state.waiting.push_back(submission);
+        state.waiting.push(terms, self.started.elapsed(), submission);
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -232,18 +244,30 @@ impl Shared {
     /// The next submission, `None` after [`IDLE_CHECK`] without one.
     fn next(&self) -> Option<Submission> {
         let mut state = self.lock();
-        if state.waiting.is_empty() && !self.stopping.load(Ordering::Relaxed) {
+        if state.waiting.len() == 0 && !self.stopping.load(Ordering::Relaxed) {
             let waited = self.changed.wait_timeout(state, IDLE_CHECK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        let submission = state.waiting.pop_front();
+        let submission = state.waiting.pop(self.started.elapsed());
         state.running += usize::from(submission.is_some());
         submission
+    }
+
+    /// When the next of those that wait is likely to begin, so that there is a place again.
+    fn retry_after(&self, state: &State) -> Duration {
+        let seconds = state.run_seconds / self.limits.running.max(1) as f64;
+        Duration::from_secs_f64(seconds.ceil().clamp(1.0, RETRY_MAX))
     }
 
     fn has_failed(&self) -> bool {
         self.lock().failure.is_some()
     }
+}
+
+/// What a request is in the queue.
+fn terms(request: &Request) -> Terms {
+    let answer = request.max_tokens.unwrap_or(LIKELY_ANSWER).min(LIKELY_ANSWER);
+    Terms { client: request.client.as_str().into(), priority: request.priority, cost: request.prompt.len() + answer }
 }
 
 /// Stops the engine's threads once, from `shutdown` or when the last handle goes.
@@ -270,7 +294,7 @@ impl Drop for Stopper {
     }
 }
 
-/// One of the engine's threads: requests in order of arrival until told to stop or until a rank is lost.
+/// One of the engine's threads: one request after the other until told to stop or until a rank is lost.
 fn serve(shared: &Shared, backend: &dyn Backend) {
     let _guard = FailOnPanic { shared };
     let ended = loop {
@@ -283,7 +307,7 @@ fn serve(shared: &Shared, backend: &dyn Backend) {
         }
         let result = match shared.next() {
             Some(Submission { request, caller }) => {
-                let _running = Running { shared };
+                let _running = Running { shared, since: Instant::now() };
                 run::run(&shared.model, backend, &request, &caller, &shared.stopping)
             }
             None => backend.check(),
@@ -302,7 +326,7 @@ fn fail_waiting(shared: &Shared, error: &EngineError) {
         tracing::error!("the engine has stopped: {error}");
     }
     state.failure.get_or_insert_with(|| error.to_string());
-    for submission in state.waiting.drain(..) {
+    for submission in state.waiting.drain() {
         submission.caller.send(Event::Failed(error.clone()));
     }
 }
@@ -310,11 +334,14 @@ fn fail_waiting(shared: &Shared, error: &EngineError) {
 /// Counts a request as running until dropped.
 struct Running<'a> {
     shared: &'a Shared,
+    since: Instant,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.shared.lock().running -= 1;
+        let mut state = self.shared.lock();
+        state.running -= 1;
+        state.run_seconds += LATEST * (self.since.elapsed().as_secs_f64() - state.run_seconds);
     }
 }
 

@@ -7,6 +7,7 @@ mod details;
 pub mod guide;
 pub mod handle;
 mod memory;
+mod queue;
 pub mod ranks;
 pub mod request;
 mod run;

@@ -1,5 +1,7 @@
 //! What a caller asks of the engine and what it hears back.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::guide::Constraint;
@@ -70,6 +72,10 @@ pub struct Request {
     pub ignore_end: bool,
     /// What the answer must look like. Log-probabilities stay those of the model, which knows nothing of it.
     pub constraint: Option<Constraint>,
+    /// How urgent it is: smaller numbers go first (vLLM's `priority`). Those that wait become more urgent with time.
+    pub priority: i32,
+    /// On whose behalf it comes. Clients take turns.
+    pub client: String,
 }
 
 /// A candidate for one position.
@@ -205,10 +211,12 @@ pub enum SubmitError {
         expected: &'static str,
     },
     /// Too many requests are waiting.
-    #[error("{waiting} requests are waiting already: try again later")]
+    #[error("{waiting} requests are waiting already: try again in {} s", .retry_after.as_secs())]
     QueueFull {
         /// Requests that wait.
         waiting: usize,
+        /// When there is likely to be room, in whole seconds.
+        retry_after: Duration,
     },
     /// The engine has stopped.
     #[error("the engine is not running: {0}")]

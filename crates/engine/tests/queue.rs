@@ -56,7 +56,7 @@ fn as_many_run_at_once_as_may() {
     generations.push(submit().unwrap());
     let status = engine.status();
     assert_eq!((status.running, status.waiting), (3, 2));
-    assert!(matches!(submit(), Err(SubmitError::QueueFull { waiting: 2 })));
+    assert!(matches!(submit(), Err(SubmitError::QueueFull { waiting: 2, .. })));
     *count.lock().unwrap() += 1;
     changed.notify_all();
     for mut generation in generations {

@@ -13,13 +13,13 @@ use store::LocalModel;
 
 use crate::models;
 use crate::options::LayoutOptions;
-use crate::session::{Session, context_size};
+use crate::session::{Session, Sharing, context_size};
 
 /// Models whose files are on this machine.
 pub(crate) struct Offers {
     models: Vec<Known>,
     options: LayoutOptions,
-    parallel: usize,
+    sharing: Sharing,
 }
 
 /// A model that was found.
@@ -37,7 +37,7 @@ impl Offers {
         folder: Option<&Path>,
         offline: bool,
         options: &LayoutOptions,
-        parallel: usize,
+        sharing: Sharing,
     ) -> anyhow::Result<Self> {
         let found = folder.map(in_folder).transpose()?.unwrap_or_default();
         let models = named.iter().chain(&found).map(|named| Known::open(named, offline, options));
@@ -46,7 +46,7 @@ impl Offers {
         if let Some(twice) = models.iter().find(|known| !ids.insert(&known.offer.id)) {
             bail!("two models are called {:?}: clients could not tell them apart", twice.offer.id);
         }
-        Ok(Self { models, options: options.clone(), parallel })
+        Ok(Self { models, options: options.clone(), sharing })
     }
 
     /// What clients may ask for.
@@ -62,7 +62,7 @@ impl Offers {
 
     fn start(&self, known: &Known, report: &dyn Fn(Loading)) -> anyhow::Result<Session> {
         let file = known.file()?;
-        Session::start_with(&known.named, &self.options, self.parallel, (&known.local, &file), report)
+        Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file), report)
     }
 }
 

@@ -22,6 +22,25 @@ const LOAD: Duration = Duration::from_secs(1800);
 /// Contexts longer than this have to be asked for: their KV cache takes much memory once it fills.
 const DEFAULT_CONTEXT_MAX: usize = 32_768;
 
+/// How requests share a model.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sharing {
+    /// Requests that run at once.
+    pub(crate) parallel: usize,
+    /// Requests that wait behind them.
+    pub(crate) waiting: usize,
+    /// Longest time between two tokens of one of them while prompts of others are evaluated, in milliseconds, where that is
+    /// to be kept.
+    pub(crate) token_latency_ms: Option<u32>,
+}
+
+impl Sharing {
+    /// So many requests at once, of which none waits for another.
+    pub(crate) fn of(parallel: usize) -> Self {
+        Self { parallel, waiting: Limits::default().waiting, token_latency_ms: None }
+    }
+}
+
 /// A running model. Dropping it stops the ranks.
 pub(crate) struct Session {
     pub(crate) engine: Engine,
@@ -50,7 +69,7 @@ impl Session {
     ) -> anyhow::Result<Self> {
         interrupt::install()?;
         let (local, file) = models::open(model)?;
-        Self::start_with(&model.model, options, parallel, (&local, &file), &|_| {})
+        Self::start_with(&model.model, options, Sharing::of(parallel), (&local, &file), &|_| {})
     }
 
     /// The same with a model whose files are at hand, which ranks elsewhere know as `named`, and with whoever wants to hear
@@ -58,7 +77,7 @@ impl Session {
     pub(crate) fn start_with(
         named: &str,
         options: &LayoutOptions,
-        parallel: usize,
+        Sharing { parallel, waiting, token_latency_ms }: Sharing,
         (local, file): (&LocalModel, &Gguf),
         report: &dyn Fn(Loading),
     ) -> anyhow::Result<Self> {
@@ -80,6 +99,7 @@ impl Session {
             slots: parallel,
             context,
             step_tokens: options.ubatch_size.min(context),
+            token_latency_ms,
             crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
             kv_type: options.cache_type.kv_type(),
@@ -97,7 +117,7 @@ impl Session {
         let (id, tokenizer) = (local.name.clone(), Arc::new(tokenizer));
         let details = ModelDetails::from_gguf(file);
         let model = ModelInfo { id, created, tokenizer, chat_template, context, details };
-        let engine = Engine::start(model, Limits { running: parallel, ..Limits::default() }, Box::new(front));
+        let engine = Engine::start(model, Limits { running: parallel, waiting }, Box::new(front));
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
         let weight_bytes = ready.iter().map(|rank| rank.weight_bytes).sum();
         Ok(Self { engine, layout, threads, load_ms, weight_bytes, _children: children })

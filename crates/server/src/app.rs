@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
@@ -12,13 +13,14 @@ use axum::routing::get;
 use engine::ModelInfo;
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
+use tokio::time::Instant;
 
 use crate::body::JsonBody;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::health;
 use crate::metrics::{self, Metrics};
-use crate::models::{Lease, Models};
+use crate::models::{Asker, Lease, Models};
 use crate::openai::Responses;
 use crate::options::Options;
 use crate::{anthropic, dialect, ollama, openai, openapi, page, patience, request, run, stamp};
@@ -51,33 +53,32 @@ impl App {
         read: impl FnOnce(&App, &Value, &ModelInfo) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(Arc<Lease>, T), ApiError> {
         let (patience, streams_by_default) = (body.patience(), body.dialect() == Dialect::Ollama);
+        let asker = Asker { client: body.client(), deadline: self.deadline(body.timeout()) };
         let body = self.work(move |_| body.parse()).await?;
         let name = request::model_name(&body);
         if body.get("stream").map_or(streams_by_default, |stream| *stream == true) {
             patience.wait(name);
         }
-        let lease = Arc::new(self.lend(name).await?);
+        let lease = Arc::new(self.lend(name, asker).await?);
         let lent = Arc::clone(&lease);
         let read = self.work(move |app| read(app, &body, lent.model())).await?;
         Ok((lease, read))
     }
 
-    /// Waits for the model of that name, or the first one, within the time that a request may take.
-    pub(crate) async fn lend(&self, name: Option<&str>) -> Result<Lease, ApiError> {
+    /// When a request that comes now and is to be answered within `timeout` has taken too long.
+    fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
+        let shortest = self.options.request_timeout.into_iter().chain(timeout).min()?;
+        Instant::now().checked_add(shortest)
+    }
+
+    /// Waits for the model of that name, or the first one, within the time that the request may take.
+    async fn lend(&self, name: Option<&str>, asker: Asker) -> Result<Lease, ApiError> {
         let mut stopping = self.stopping.clone();
-        let timed_out = async {
-            match self.options.request_timeout {
-                Some(timeout) => tokio::time::sleep(timeout).await,
-                None => std::future::pending().await,
-            }
-        };
+        let deadline = asker.deadline;
         tokio::select! {
-            lease = self.models.lend(name) => lease,
+            lease = self.models.lend(name, asker) => lease,
             _ = stopping.wait_for(|&stopping| stopping) => Err(run::shutting_down()),
-            () = timed_out => {
-                let message = "loading the model took longer than this server allows a request to take";
-                Err(ApiError::new(Code::GenerationTimeout, message))
-            }
+            () = run::passing(deadline) => Err(run::timed_out()),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Request bodies: JSON, of bounded size, within bounded time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
@@ -10,15 +11,21 @@ use axum::response::IntoResponse;
 use serde_json::Value;
 
 use crate::app::App;
+use crate::client::Client;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::patience::Patience;
+
+/// The header in which a client says for how many seconds it waits.
+const REQUEST_TIMEOUT: &str = "x-request-timeout";
 
 /// The bytes of a body that is declared as JSON. The size is bounded by the router's body limit.
 pub(crate) struct JsonBody {
     bytes: Bytes,
     dialect: Dialect,
     patience: Patience,
+    client: Client,
+    timeout: Option<Duration>,
 }
 
 impl JsonBody {
@@ -41,6 +48,30 @@ impl JsonBody {
     }
 }
 
+impl JsonBody {
+    /// Who sends it.
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Within which time the client wants its answer, if it says so.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+}
+
+/// The time that the header `X-Request-Timeout` allows, in seconds.
+fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
+    let Some(value) = headers.get(REQUEST_TIMEOUT) else { return Ok(None) };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let timeout =
+        seconds.filter(|&seconds| seconds > 0.0).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    timeout.map(Some).ok_or_else(|| {
+        let message = format!("{REQUEST_TIMEOUT} is {value:?}, but must be a positive number of seconds");
+        ApiError::of_field(Code::InvalidValue, REQUEST_TIMEOUT, message)
+    })
+}
+
 impl FromRequest<Arc<App>> for JsonBody {
     type Rejection = ApiError;
 
@@ -50,10 +81,12 @@ impl FromRequest<Arc<App>> for JsonBody {
             return Err(ApiError::new(Code::UnsupportedMediaType, message));
         }
         let dialect = Dialect::of(request.uri());
+        let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+        let timeout = timeout(request.headers())?;
         let patience = request.extensions().get::<Patience>().cloned().unwrap_or_default();
         let read = tokio::time::timeout(app.options.body_timeout, Bytes::from_request(request, app)).await;
         let read = read.map_err(|_| ApiError::new(Code::RequestTimeout, "the body did not arrive in time"))?;
-        read.map(|bytes| Self { bytes, dialect, patience }).map_err(|rejection| {
+        read.map(|bytes| Self { bytes, dialect, patience, client, timeout }).map_err(|rejection| {
             let message = rejection.body_text();
             if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
                 let limit = app.options.body_bytes_max;

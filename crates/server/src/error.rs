@@ -5,8 +5,8 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use engine::{EngineError, SubmitError};
 
-/// Seconds after which a client whose request found the queue full should try again.
-const RETRY_AFTER_S: &str = "1";
+/// Seconds after which a client that is told to try again should do so, where nothing better is known.
+const RETRY_AFTER_S: u64 = 1;
 
 /// Why a request was not served. A program can rely on the code; the message is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,17 +93,20 @@ pub(crate) struct ApiError {
     message: String,
     /// The field at fault, for example `messages[0].role`.
     param: Option<String>,
+    /// Seconds after which it is worth trying again.
+    retry_after: Option<u64>,
 }
 
 impl ApiError {
     /// An error that is nobody's field's fault.
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), param: None }
+        let retry_after = (code == Code::QueueFull).then_some(RETRY_AFTER_S);
+        Self { code, message: message.into(), param: None, retry_after }
     }
 
     /// An error in the field `param`.
     pub(crate) fn of_field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), param: Some(param.into()) }
+        Self { param: Some(param.into()), ..Self::new(code, message) }
     }
 
     /// A request that the engine did not accept; `prompt` is the field that the prompt came from.
@@ -115,7 +118,9 @@ impl ApiError {
             }
             SubmitError::PromptTooLong { .. } => Self::of_field(Code::ContextLengthExceeded, prompt, message),
             SubmitError::BadSampling { name, .. } => Self::of_field(Code::InvalidValue, *name, message),
-            SubmitError::QueueFull { .. } => Self::new(Code::QueueFull, message),
+            SubmitError::QueueFull { retry_after, .. } => {
+                Self { retry_after: Some(retry_after.as_secs()), ..Self::new(Code::QueueFull, message) }
+            }
             SubmitError::NotRunning(_) => Self::new(Code::EngineFailed, message),
             _ => Self::new(Code::InvalidValue, message),
         }
@@ -149,8 +154,8 @@ impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let (status, _, _) = self.code.describe();
         let mut response = status.into_response();
-        if self.code == Code::QueueFull {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response.extensions_mut().insert(self);
         response

@@ -9,6 +9,7 @@
 mod anthropic;
 mod app;
 mod body;
+mod client;
 mod connection;
 mod constraint;
 mod dialect;

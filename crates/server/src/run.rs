@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use engine::{Completion, Event, FinishReason, Generation, SubmitError, TokenInfo};
+use engine::{Completion, Event, FinishReason, Generation, Request, SubmitError, TokenInfo};
 use tokio::time::Instant;
 
 use crate::app::App;
@@ -60,7 +60,7 @@ struct Current {
 impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
     pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
-        let deadline = app.options.request_timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = lease.deadline();
         let mut run = Self { app, lease, plan, current: Vec::new(), next: 0, full: false, deadline };
         run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
@@ -75,20 +75,12 @@ impl Run {
     pub(crate) async fn next(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
         let deadline = self.deadline;
         let mut stopping = self.app.stopping.clone();
-        let timed_out = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             // In this order, so that a generation that always has news cannot outrun its bounds.
             biased;
             // An error means that the sender is gone, and with it the server.
             _ = stopping.wait_for(|&stopping| stopping) => Err(shutting_down()),
-            () = timed_out => {
-                Err(ApiError::new(Code::GenerationTimeout, "the answer took longer than this server allows"))
-            }
+            () = passing(deadline) => Err(timed_out()),
             progress = self.advance() => progress,
         }
     }
@@ -147,7 +139,8 @@ impl Run {
 
     fn submit(&mut self) -> Result<(), SubmitError> {
         let index = self.next;
-        let generation = self.lease.engine().submit(self.plan.request(index))?;
+        let request = Request { client: self.lease.client().to_owned(), ..self.plan.request(index) };
+        let generation = self.lease.engine().submit(request)?;
         self.current.push(Current { index, generation, meter: self.lease.meter(), announced: false });
         self.next += 1;
         Ok(())
@@ -194,6 +187,19 @@ impl Run {
         }
         Ok((self.plan, answers.into_values().collect()))
     }
+}
+
+/// Waits until `deadline` has passed.
+pub(crate) async fn passing(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+pub(crate) fn timed_out() -> ApiError {
+    let message = "the answer took longer than this server, or the request itself, allows";
+    ApiError::new(Code::GenerationTimeout, message)
 }
 
 pub(crate) fn shutting_down() -> ApiError {

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::app::{self, App};
+use crate::client::Client;
 use crate::connection::WriteDeadline;
 use crate::listen::Listener;
 use crate::models::Models;
@@ -58,8 +59,8 @@ pub async fn serve(
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            (stream, slot) = accept(&listener.socket, &slots) => {
-                let connection = connection(stream, router.clone(), graceful.watcher(), app.options.clone());
+            (stream, client, slot) = accept(&listener.socket, &slots) => {
+                let connection = connection(stream, router.clone().layer(Extension(client)), graceful.watcher(), app.options.clone());
                 connections.spawn(async move {
                     connection.await;
                     drop(slot);
@@ -74,12 +75,12 @@ pub async fn serve(
 }
 
 /// The next connection, once there is a slot for it. Cancel-safe.
-async fn accept(socket: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
+async fn accept(socket: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Client, OwnedSemaphorePermit) {
     loop {
         // The semaphore is never closed, so this is the only branch there is.
         let Ok(slot) = Arc::clone(slots).acquire_owned().await else { return std::future::pending().await };
         match socket.accept().await {
-            Ok((stream, _)) => return (stream, slot),
+            Ok((stream, peer)) => return (stream, Client::at(peer.ip()), slot),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fabric::ControlSender;
 use model::LOGIT_ROWS;
 
 use crate::guide::Guides;
 use crate::ranks::member::{Member, RankError};
+use crate::ranks::pace::Pace;
 use crate::ranks::plan::{Asked, Signal, Step};
 use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
@@ -37,6 +38,7 @@ pub(crate) struct Leader<'a> {
     slots: Slots,
     guides: Guides,
     schedule: Schedule,
+    pace: Pace,
     /// Generations that have ended but for the ranks' reports.
     ended: VecDeque<Ended>,
     /// What is under way, in order.
@@ -49,9 +51,15 @@ pub(crate) struct Leader<'a> {
 /// Something that was sent down the stages and comes back in its time.
 enum Flight {
     /// A step, and whom the answers concern.
-    Step { asked: Vec<Asked>, owners: Vec<u64>, bytes: usize },
+    Step { asked: Vec<Asked>, owners: Vec<u64>, bytes: usize, begun: Begun },
     /// The end of a generation, for which all ranks count up their times. Those of the first stage have done so.
     Report { ended: Ended, ranks: Vec<RankStatistics> },
+}
+
+/// When a step was begun, and what of it was prompts.
+struct Begun {
+    at: Instant,
+    prompt_tokens: usize,
 }
 
 /// A generation that has come to its end.
@@ -78,7 +86,8 @@ impl<'a> Leader<'a> {
             sequences: Vec::new(),
             slots: Slots::new(job.slots),
             guides: Guides::new(model, &job.end_tokens),
-            schedule: Schedule::new(job.step_tokens),
+            schedule: Schedule::default(),
+            pace: Pace::new(job.token_latency_ms.map(|latency| Duration::from_millis(latency.into()))),
             ended: VecDeque::new(),
             flights: VecDeque::new(),
             shares: Vec::new(),
@@ -209,16 +218,19 @@ impl<'a> Leader<'a> {
         if free == 0 {
             return Ok(false);
         }
-        self.schedule.next(if self.shares_step() { 1 } else { free }, &mut self.shares);
+        let room = self.pace.room(self.member.job().step_tokens);
+        self.schedule.next(if self.shares_step() { 1 } else { free }, room, &mut self.shares);
         if self.shares.is_empty() {
             return Ok(false);
         }
+        let mut begun = Begun { at: Instant::now(), prompt_tokens: 0 };
         self.step.clear();
         let (mut asked, mut owners) = (Vec::new(), Vec::new());
         for share in &self.shares {
             let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
                 continue;
             };
+            begun.prompt_tokens += if sequence.prompt_left() > 0 { share.tokens } else { 0 };
             let (tokens, wanted) = sequence.take(share.tokens);
             self.step.push(share.slot, self.slots.len(share.slot), tokens, wanted);
             self.slots.extend(share.slot, tokens);
@@ -228,7 +240,7 @@ impl<'a> Leader<'a> {
         }
         let bytes = self.member.answer_bytes(&asked);
         self.member.lead_step(&self.step)?;
-        self.flights.push_back(Flight::Step { asked, owners, bytes });
+        self.flights.push_back(Flight::Step { asked, owners, bytes, begun });
         if self.step.tokens.len() > self.step.stretches.len() {
             self.tell(&FromRank::Progress {})?;
         }
@@ -239,7 +251,10 @@ impl<'a> Leader<'a> {
     fn settle(&mut self) -> Result<bool, RankError> {
         match self.flights.pop_front() {
             None => return Ok(false),
-            Some(Flight::Step { asked, owners, .. }) => self.hear_answers(&asked, &owners)?,
+            Some(Flight::Step { asked, owners, begun, .. }) => {
+                self.hear_answers(&asked, &owners)?;
+                self.learn_pace(&begun, !asked.is_empty());
+            }
             Some(Flight::Report { ended, mut ranks }) => {
                 self.member.finish_reports(&mut ranks)?;
                 let Ended { id, finish, prefill_ms, decode_ms } = ended;
@@ -247,6 +262,13 @@ impl<'a> Leader<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Notes how long a step took. One of which nothing was asked is not waited for: all that is known is how long its first
+    /// stage took, and the others take about as long.
+    fn learn_pace(&mut self, begun: &Begun, answered: bool) {
+        let stages = if answered { 1 } else { self.member.job().layout.pipeline as u32 };
+        self.pace.learn(begun.prompt_tokens, begun.at.elapsed() * stages);
     }
 
     /// Receives the answers to a step and tells the front what they have led to.

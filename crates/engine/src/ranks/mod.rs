@@ -8,11 +8,14 @@ mod layout;
 mod leader;
 mod loading;
 mod member;
+mod pace;
 mod plan;
 mod process;
 mod protocol;
 mod schedule;
 mod sequence;
+#[cfg(test)]
+mod simulation;
 mod slots;
 
 pub use front::{Front, Readiness, StartError};

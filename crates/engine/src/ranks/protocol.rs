@@ -25,6 +25,8 @@ pub struct Job {
     pub context: usize,
     /// Most tokens of prompts in one step. Each sequence that answers adds one.
     pub step_tokens: usize,
+    /// Longest time between two tokens of a stream while prompts are evaluated, where that is to be kept, in milliseconds.
+    pub token_latency_ms: Option<u32>,
     /// Whether the ranks of the front's machine have more threads than it has cores, so that waiting ones must give
     /// theirs up.
     pub crowded: bool,

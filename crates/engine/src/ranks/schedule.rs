@@ -1,16 +1,21 @@
 //! Which tokens the next step takes: no clock, no socket, only counts.
 //!
 //! A step takes one token of each sequence that has one to go on with, and as much of the waiting prompts as fits beside
-//! them. So neither a long prompt keeps answers from going on, nor do answers keep a prompt from being evaluated.
+//! them. So neither a long prompt keeps answers from going on, nor do answers keep a prompt from being evaluated. Nor does a
+//! long prompt hold up short ones: those that are nearly done go first, but the oldest always gets a part of the room.
 
 use std::collections::VecDeque;
 
+/// The part of the room for prompts that the oldest of them gets in any case: one over so many.
+const OLDEST: usize = 4;
+
 /// The sequences under way.
+#[derive(Default)]
 pub(crate) struct Schedule {
-    /// Most tokens of prompts in a step.
-    prompt_tokens: usize,
     /// Prompts in the order of their arrival; sequences that go on, the one first that has waited longest for its turn.
     queue: VecDeque<Entry>,
+    /// A buffer that is used again: the places of waiting prompts in the queue.
+    prompts: Vec<usize>,
 }
 
 struct Entry {
@@ -19,12 +24,22 @@ struct Entry {
     prompt_left: usize,
     /// Whether the token with which it goes on is not known yet.
     waits: bool,
+    /// Tokens that the step that is being planned takes of the prompt.
+    taken: usize,
 }
 
 impl Entry {
     /// Whether it has a token to go on with.
     fn is_ready(&self) -> bool {
         self.prompt_left == 0 && !self.waits
+    }
+
+    /// Takes up to `most` tokens of its prompt into the next step, and says how many.
+    fn take(&mut self, most: usize) -> usize {
+        let tokens = self.prompt_left.min(most);
+        self.prompt_left -= tokens;
+        self.taken += tokens;
+        tokens
     }
 }
 
@@ -36,14 +51,9 @@ pub(crate) struct Share {
 }
 
 impl Schedule {
-    /// Steps take up to `prompt_tokens` tokens of prompts.
-    pub(crate) fn new(prompt_tokens: usize) -> Self {
-        Self { prompt_tokens, queue: VecDeque::new() }
-    }
-
     /// A sequence has come, of whose prompt `tokens` are to be evaluated.
     pub(crate) fn add(&mut self, slot: usize, tokens: usize) {
-        self.queue.push_back(Entry { slot, prompt_left: tokens, waits: true });
+        self.queue.push_back(Entry { slot, prompt_left: tokens, waits: true, taken: 0 });
     }
 
     /// The next token of a sequence is known.
@@ -58,10 +68,11 @@ impl Schedule {
         self.queue.retain(|entry| entry.slot != slot);
     }
 
-    /// Plans the next step into `shares`; there are none when no sequence can go on.
+    /// Plans the next step, which may take `room` tokens of prompts, into `shares`; there are none when no sequence can go
+    /// on.
     ///
     /// With `free` stages of a pipeline idle, sequences are left for as many steps, so that each stage gets its own.
-    pub(crate) fn next(&mut self, free: usize, shares: &mut Vec<Share>) {
+    pub(crate) fn next(&mut self, free: usize, room: usize, shares: &mut Vec<Share>) {
         shares.clear();
         let ready = self.queue.iter().filter(|entry| entry.is_ready()).count();
         let most = ready.div_ceil(free.max(1));
@@ -74,15 +85,22 @@ impl Schedule {
             let entry = place.and_then(|place| self.queue.remove(place));
             self.queue.extend(entry);
         }
-        let mut room = self.prompt_tokens;
-        for entry in self.queue.iter_mut().filter(|entry| entry.prompt_left > 0) {
-            let tokens = entry.prompt_left.min(room);
-            if tokens == 0 {
-                break;
-            }
-            room -= tokens;
-            entry.prompt_left -= tokens;
-            shares.push(Share { slot: entry.slot, tokens });
+        self.share_room(room);
+        for entry in self.queue.iter_mut().filter(|entry| entry.taken > 0) {
+            shares.push(Share { slot: entry.slot, tokens: std::mem::take(&mut entry.taken) });
+        }
+    }
+
+    /// Shares out `room` tokens to the prompts that wait.
+    fn share_room(&mut self, mut room: usize) {
+        let Self { queue, prompts, .. } = self;
+        prompts.clear();
+        prompts.extend((0..queue.len()).filter(|&place| queue[place].prompt_left > 0));
+        let Some(&oldest) = prompts.first() else { return };
+        room -= queue[oldest].take(room.div_ceil(OLDEST));
+        prompts.sort_by_key(|&place| queue[place].prompt_left);
+        for &place in &*prompts {
+            room -= queue[place].take(room);
         }
     }
 }
@@ -94,14 +112,18 @@ mod tests {
     use super::*;
 
     fn next(schedule: &mut Schedule, free: usize) -> Vec<(usize, usize)> {
+        next_with(schedule, free, 8)
+    }
+
+    fn next_with(schedule: &mut Schedule, free: usize, room: usize) -> Vec<(usize, usize)> {
         let mut shares = Vec::new();
-        schedule.next(free, &mut shares);
+        schedule.next(free, room, &mut shares);
         shares.iter().map(|share| (share.slot, share.tokens)).collect()
     }
 
     #[test]
     fn answers_go_on_while_a_long_prompt_is_evaluated() {
-        let mut schedule = Schedule::new(8);
+        let mut schedule = Schedule::default();
         schedule.add(0, 3);
         assert_eq!(next(&mut schedule, 1), [(0, 3)]);
         assert_eq!(next(&mut schedule, 1), []);
@@ -118,7 +140,7 @@ mod tests {
 
     #[test]
     fn short_prompts_share_a_step_in_order() {
-        let mut schedule = Schedule::new(8);
+        let mut schedule = Schedule::default();
         [(2, 3), (0, 4), (1, 6)].into_iter().for_each(|(slot, tokens)| schedule.add(slot, tokens));
         assert_eq!(next(&mut schedule, 1), [(2, 3), (0, 4), (1, 1)]);
         schedule.remove(0);
@@ -126,8 +148,22 @@ mod tests {
     }
 
     #[test]
+    fn a_short_prompt_passes_a_long_one_which_still_goes_on() {
+        let mut schedule = Schedule::default();
+        schedule.add(0, 100);
+        assert_eq!(next(&mut schedule, 1), [(0, 8)]);
+        schedule.add(1, 6);
+        schedule.add(2, 9);
+        assert_eq!(next(&mut schedule, 1), [(0, 2), (1, 6)]);
+        schedule.add(3, 1);
+        assert_eq!(next(&mut schedule, 1), [(0, 2), (2, 5), (3, 1)]);
+        assert_eq!(next(&mut schedule, 1), [(0, 4), (2, 4)]);
+        assert_eq!(next(&mut schedule, 1), [(0, 8)]);
+    }
+
+    #[test]
     fn sequences_are_shared_out_over_idle_stages() {
-        let mut schedule = Schedule::new(8);
+        let mut schedule = Schedule::default();
         (0..4).for_each(|slot| schedule.add(slot, 1));
         assert_eq!(next(&mut schedule, 3).len(), 4);
         (0..4).for_each(|slot| schedule.wake(slot));
@@ -144,13 +180,13 @@ mod tests {
         /// many steps as there are sequences, and no prompt waits for longer than those before it take.
         #[test]
         fn nobody_starves(prompts in prop::collection::vec(1_usize..40, 1..8), room in 1_usize..9, stages in 1_usize..4) {
-            let mut schedule = Schedule::new(room);
+            let mut schedule = Schedule::default();
             prompts.iter().enumerate().for_each(|(slot, &tokens)| schedule.add(slot, tokens));
             let mut left = prompts.clone();
             let mut since = vec![0; prompts.len()];
             let total: usize = prompts.iter().sum();
             for turn in 0..total.div_ceil(room) + 3 * prompts.len() {
-                let shares = next(&mut schedule, stages);
+                let shares = next_with(&mut schedule, stages, room);
                 let of_prompts: usize = shares.iter().filter(|share| left[share.0] > 0).map(|share| share.1).sum();
                 prop_assert_eq!(of_prompts, room.min(left.iter().sum()));
                 since.iter_mut().for_each(|since| *since += 1);

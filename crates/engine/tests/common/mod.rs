@@ -47,6 +47,7 @@ impl Group {
             slots: 4,
             context: 512,
             step_tokens: 80,
+            token_latency_ms: None,
             crowded: true,
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,

@@ -10,6 +10,7 @@ use server::{Models, Room, parse_keep_alive};
 use crate::interrupt;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
+use crate::session::Sharing;
 
 /// How long one of several models stays unless said otherwise.
 const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
@@ -51,6 +52,13 @@ pub(crate) struct Arguments {
     /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
+    /// Requests to a model that may wait; those beyond are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    max_queued_requests: u16,
+    /// Longest time between two tokens of an answer while prompts of others are evaluated, and until the first token of a
+    /// short request, in milliseconds: prompts are evaluated in pieces that fit it; 0 sets no limit
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    token_latency: u32,
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
 }
@@ -102,7 +110,13 @@ impl Arguments {
     fn models(&self) -> anyhow::Result<(Models, String)> {
         interrupt::install()?;
         let folder = self.models_dir.as_deref();
-        let offers = Offers::find(&self.models, folder, self.offline, &self.layout, self.parallel.into())?;
+        let sharing = Sharing {
+            parallel: self.parallel.into(),
+            waiting: self.max_queued_requests.into(),
+            // Without others nobody waits.
+            token_latency_ms: Some(self.token_latency).filter(|&latency| latency > 0 && self.parallel > 1),
+        };
+        let offers = Offers::find(&self.models, folder, self.offline, &self.layout, sharing)?;
         let names: Vec<_> = offers.offers().into_iter().map(|offer| offer.id).collect();
         let several = names.len() > 1;
         if several && self.layout.remote.remote_ranks > 0 {

@@ -4,13 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use engine::{Engine, ModelInfo};
+use tokio::time::Instant;
 
 use super::{Models, Shared, State};
+use crate::client::Client;
 use crate::error::{ApiError, Code};
 use crate::metrics::Meter;
 
 /// Most requests that wait for one model to be loaded: each holds its body.
 const WAITING_MAX: usize = 64;
+
+/// Whom a model is lent to.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) client: Client,
+    /// When its request has taken too long.
+    pub(crate) deadline: Option<Instant>,
+}
 
 /// A model in memory, which stays there as long as this lives.
 pub(crate) struct Lease {
@@ -18,6 +28,7 @@ pub(crate) struct Lease {
     index: usize,
     engine: Engine,
     waited: Duration,
+    asker: Asker,
 }
 
 impl Lease {
@@ -34,6 +45,16 @@ impl Lease {
     /// How long the request waited until the model was loaded.
     pub(crate) fn waited(&self) -> Duration {
         self.waited
+    }
+
+    /// On whose behalf it is used.
+    pub(crate) fn client(&self) -> &str {
+        &self.asker.client.0
+    }
+
+    /// When the request has taken too long.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.asker.deadline
     }
 
     /// A meter for a generation that was just submitted.
@@ -81,7 +102,7 @@ impl Models {
     ///
     /// # Errors
     /// When there is no such model, it cannot be loaded, or too many wait for it.
-    pub(crate) async fn lend(&self, name: Option<&str>) -> Result<Lease, ApiError> {
+    pub(crate) async fn lend(&self, name: Option<&str>, asker: Asker) -> Result<Lease, ApiError> {
         let index = self.find(name)?;
         let shared = &self.shared;
         let asked = shared.now();
@@ -90,7 +111,7 @@ impl Models {
         loop {
             if let Some(engine) = shared.try_lend(index) {
                 let waited = if waiter.is_some() { shared.now().saturating_sub(asked) } else { Duration::ZERO };
-                return Ok(Lease { shared: Arc::clone(shared), index, engine, waited });
+                return Ok(Lease { shared: Arc::clone(shared), index, engine, waited, asker });
             }
             match &waiter {
                 None => waiter = Some(shared.begin_to_wait(index)?),

@@ -12,7 +12,7 @@ use engine::{Engine, ModelDetails, ModelInfo, Status};
 use tokio::sync::watch;
 
 pub use self::keep_alive::parse_keep_alive;
-pub(crate) use self::lease::Lease;
+pub(crate) use self::lease::{Asker, Lease};
 pub use self::shelf::Room;
 use self::shelf::{Place, Shelf};
 use crate::error::{ApiError, Code};

@@ -42,6 +42,7 @@ impl Common {
             stop: request::stop_strings(fields, "stop")?,
             ignore_end: fields.flag("ignore_eos")?.unwrap_or(false),
             constraint: constraint::read(fields)?,
+            priority: priority(fields)?,
             ..Request::default()
         };
         // Only tells users apart, which this server has no use for; still, it must be what it claims to be.
@@ -49,6 +50,12 @@ impl Common {
         let choices = fields.count("n", 1..=CHOICES_MAX)?.unwrap_or(1);
         Ok(Self { request, choices, stream: stream(fields)? })
     }
+}
+
+/// vLLM's `priority`: smaller numbers go first.
+fn priority(fields: &Fields<'_>) -> Result<i32, ApiError> {
+    let priority = fields.integer("priority", i64::from(i32::MIN)..=i64::from(i32::MAX))?;
+    Ok(priority.and_then(|priority| i32::try_from(priority).ok()).unwrap_or(0))
 }
 
 /// How tokens are drawn.

@@ -137,3 +137,28 @@ async fn a_client_that_stops_reading_is_cut_off() {
     eventually("the cut", || activity.stopped() == 1).await;
     drop(stream);
 }
+
+#[tokio::test]
+async fn a_request_can_set_its_own_time_limit() {
+    let (_gate, script) = gated("x");
+    let server = Server::start(script).await;
+    let headers = [("content-type", "application/json"), ("x-request-timeout", "0.05")];
+    let body = chat(json!({})).to_string();
+    let answer = server.send_with(Method::POST, CHAT, &headers, body.clone().into()).await.answer().await;
+    assert_eq!(answer.status, 504, "{}", answer.text());
+    for wrong in ["soon", "-1", "0", "nan", "1e400"] {
+        let headers = [("content-type", "application/json"), ("x-request-timeout", wrong)];
+        let answer = server.send_with(Method::POST, CHAT, &headers, body.clone().into()).await.answer().await;
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn priority_and_client_reach_the_engine() {
+    let server = Server::start(says("x")).await;
+    server.post(CHAT, &chat(json!({"priority": -3}))).await.ok();
+    let request = server.only_request();
+    assert_eq!((request.priority, request.client.as_str()), (-3, "127.0.0.1"));
+    let wrong = server.post(CHAT, &chat(json!({"priority": 1.5}))).await;
+    assert_eq!(wrong.error().3, "invalid_type");
+}
