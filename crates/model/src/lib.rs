@@ -13,7 +13,7 @@ pub mod tokenizer;
 mod weights;
 
 pub use arch::Blueprint;
-pub use chat::{ChatInput, ChatTemplate};
+pub use chat::{ChatInput, ChatTemplate, ToolForm};
 pub use error::ModelError;
 pub use gguf::{Gguf, Metadata, Tensor, TensorInfo};
 pub use kernels::Stretch;

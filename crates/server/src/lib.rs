@@ -34,6 +34,7 @@ mod serve;
 mod sse;
 mod stamp;
 mod stream;
+mod tools;
 
 pub use listen::{BindError, Listener, bind};
 pub use models::{Loaded, Loader, Models, Offer, Room, parse_keep_alive};

@@ -2,6 +2,8 @@
 
 use engine::Request;
 
+use crate::tools::CallForm;
+
 /// The generations behind one HTTP request: `choices` for each prompt, prompt by prompt.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Plan {
@@ -13,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) choices: usize,
     /// What all generations have in common; its prompt is empty.
     pub(crate) request: Request,
+    /// How calls of tools are written, where the model may call any.
+    pub(crate) calls: Option<CallForm>,
 }
 
 impl Plan {
@@ -55,6 +59,7 @@ mod tests {
             prompt_field: "prompt",
             choices: 2,
             request: Request { sampling, ..Request::default() },
+            calls: None,
         };
         let asked: Vec<_> = (0..plan.len()).map(|index| plan.request(index)).collect();
         let asked: Vec<_> = asked.iter().map(|request| (request.prompt[0], request.sampling.seed)).collect();

@@ -1,6 +1,6 @@
 //! Carries out a plan: as many generations at a time as the engine runs, with deadline, shutdown and metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::mem::take;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use crate::error::{ApiError, Code};
 use crate::metrics::Meter;
 use crate::models::Lease;
 use crate::plan::Plan;
+use crate::tools::{Call, Parser, Part};
 
 /// How long a generation other than a plan's first waits for a place in a full queue, with none of the plan under way.
 const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
@@ -29,6 +30,12 @@ pub(crate) enum Progress {
     Prompt(Vec<TokenInfo>),
     /// New text and the tokens behind it.
     Text(String, Vec<TokenInfo>),
+    /// A call of the tool of this name begins.
+    Begin(String),
+    /// More of the arguments of the call under way.
+    Arguments(String),
+    /// The call is complete, or was cut off.
+    End,
     /// It ended well.
     Done(Completion),
 }
@@ -41,6 +48,8 @@ pub(crate) struct Run {
     plan: Plan,
     /// Generations under way, the one first that has waited longest for its turn to be heard.
     current: Vec<Current>,
+    /// What happened but was not reported yet.
+    ready: VecDeque<(usize, Progress)>,
     /// Index of the generation to be submitted next.
     next: usize,
     /// Whether the queue was full. That is tried again when a generation of this plan has ended.
@@ -52,6 +61,8 @@ pub(crate) struct Run {
 struct Current {
     index: usize,
     generation: Generation,
+    /// Finds calls in the text.
+    parser: Option<Parser>,
     meter: Meter,
     /// Whether `Queued` was reported.
     announced: bool,
@@ -61,7 +72,8 @@ impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
     pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = lease.deadline();
-        let mut run = Self { app, lease, plan, current: Vec::new(), next: 0, full: false, deadline };
+        let (current, ready) = (Vec::new(), VecDeque::new());
+        let mut run = Self { app, lease, plan, current, ready, next: 0, full: false, deadline };
         run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
     }
@@ -86,24 +98,35 @@ impl Run {
     }
 
     async fn advance(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
-        self.submit_more().await?;
-        if let Some(current) = self.current.iter_mut().find(|current| !current.announced) {
-            current.announced = true;
-            return Ok(Some((current.index, Progress::Queued)));
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                return Ok(Some(ready));
+            }
+            self.submit_more().await?;
+            if let Some(current) = self.current.iter_mut().find(|current| !current.announced) {
+                current.announced = true;
+                return Ok(Some((current.index, Progress::Queued)));
+            }
+            if self.current.is_empty() {
+                return Ok(None);
+            }
+            let (current, event) = poll_fn(|context| self.poll_event(context)).await;
+            self.hear(current, event)?;
         }
-        if self.current.is_empty() {
-            return Ok(None);
-        }
-        let (mut current, event) = poll_fn(|context| self.poll_event(context)).await;
+    }
+
+    /// Takes an event of a generation, which goes on unless it was the last.
+    fn hear(&mut self, mut current: Current, event: Option<Event>) -> Result<(), ApiError> {
         let index = current.index;
-        let progress = match event {
+        match event {
             Some(Event::Prompt(tokens)) => {
                 current.meter.prompt(self.plan.prompt(index).len());
-                Progress::Prompt(tokens)
+                self.ready.push_back((index, Progress::Prompt(tokens)));
             }
             Some(Event::Text { text, tokens }) => {
                 current.meter.tokens(tokens.len());
-                Progress::Text(text, tokens)
+                let parts = current.parser.as_mut().map_or_else(|| vec![Part::Text(text.clone())], |it| it.push(&text));
+                self.report(index, parts, tokens);
             }
             // This server cancels by dropping the generation, so somebody else stopped the engine.
             Some(Event::Done(Completion { finish: FinishReason::Cancelled, .. })) => return Err(shutting_down()),
@@ -113,18 +136,35 @@ impl Run {
                 return Err(ApiError::new(Code::InvalidValue, message));
             }
             Some(Event::Done(completion)) => {
+                let parts = current.parser.as_mut().map(Parser::finish).unwrap_or_default();
+                self.report(index, parts, Vec::new());
                 current.meter.done(&completion);
                 self.full = false;
-                return Ok(Some((index, Progress::Done(completion))));
+                self.ready.push_back((index, Progress::Done(completion)));
+                return Ok(());
             }
             Some(Event::Failed(error)) => {
                 current.meter.failed();
                 return Err(ApiError::from(&error));
             }
             None => return Err(ApiError::new(Code::EngineFailed, "the engine stopped before the answer was complete")),
-        };
+        }
         self.current.push(current);
-        Ok(Some((index, progress)))
+        Ok(())
+    }
+
+    /// Reports parts of an answer. The tokens behind them go with the first text, which may be empty.
+    fn report(&mut self, index: usize, parts: Vec<Part>, mut tokens: Vec<TokenInfo>) {
+        if !tokens.is_empty() && !matches!(parts.first(), Some(Part::Text(_))) {
+            self.ready.push_back((index, Progress::Text(String::new(), take(&mut tokens))));
+        }
+        let progress = parts.into_iter().map(|part| match part {
+            Part::Text(text) => Progress::Text(text, take(&mut tokens)),
+            Part::Begin(name) => Progress::Begin(name),
+            Part::Arguments(text) => Progress::Arguments(text),
+            Part::End => Progress::End,
+        });
+        self.ready.extend(progress.map(|progress| (index, progress)));
     }
 
     /// The next event of any generation, which is taken out for it and has its next turn last.
@@ -141,7 +181,8 @@ impl Run {
         let index = self.next;
         let request = Request { client: self.lease.client().to_owned(), ..self.plan.request(index) };
         let generation = self.lease.engine().submit(request)?;
-        self.current.push(Current { index, generation, meter: self.lease.meter(), announced: false });
+        let parser = self.plan.calls.map(Parser::new);
+        self.current.push(Current { index, generation, parser, meter: self.lease.meter(), announced: false });
         self.next += 1;
         Ok(())
     }
@@ -168,25 +209,38 @@ impl Run {
 
     /// Carries out the whole plan and returns it with one answer per generation.
     pub(crate) async fn collect(mut self) -> Result<(Plan, Vec<Answer>), ApiError> {
-        let mut drafts: Vec<_> = (0..self.plan.len()).map(|_| (Vec::new(), String::new(), Vec::new())).collect();
+        let mut drafts: Vec<Draft> = (0..self.plan.len()).map(|_| Draft::default()).collect();
         let mut answers = BTreeMap::new();
         while let Some((index, progress)) = self.next().await? {
-            let (prompt, text, tokens) = &mut drafts[index];
+            let draft = &mut drafts[index];
             match progress {
-                Progress::Queued => {}
-                Progress::Prompt(evaluated) => *prompt = evaluated,
+                Progress::Queued | Progress::End => {}
+                Progress::Prompt(evaluated) => draft.prompt = evaluated,
                 Progress::Text(more, behind) => {
-                    text.push_str(&more);
-                    tokens.extend(behind);
+                    draft.text.push_str(&more);
+                    draft.tokens.extend(behind);
+                }
+                Progress::Begin(name) => draft.calls.push(Call { name, arguments: String::new() }),
+                Progress::Arguments(more) => {
+                    draft.calls.iter_mut().last().into_iter().for_each(|call| call.arguments.push_str(&more));
                 }
                 Progress::Done(completion) => {
-                    let (prompt, text, tokens) = take(&mut drafts[index]);
-                    answers.insert(index, Answer { prompt, text, tokens, completion });
+                    let Draft { prompt, text, tokens, calls } = take(draft);
+                    answers.insert(index, Answer { prompt, text, tokens, calls, completion });
                 }
             }
         }
         Ok((self.plan, answers.into_values().collect()))
     }
+}
+
+/// A generation under way, as far as it came.
+#[derive(Default)]
+struct Draft {
+    prompt: Vec<TokenInfo>,
+    text: String,
+    tokens: Vec<TokenInfo>,
+    calls: Vec<Call>,
 }
 
 /// Waits until `deadline` has passed.
@@ -213,8 +267,10 @@ pub(crate) struct Answer {
     pub(crate) prompt: Vec<TokenInfo>,
     /// The text.
     pub(crate) text: String,
-    /// The tokens behind it.
+    /// The tokens behind all of it.
     pub(crate) tokens: Vec<TokenInfo>,
+    /// Calls of tools. The last may be cut off where the answer is.
+    pub(crate) calls: Vec<Call>,
     /// How it ended.
     pub(crate) completion: Completion,
 }

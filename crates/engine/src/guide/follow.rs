@@ -197,23 +197,23 @@ fn forbid(logits: &mut [f32], allowed: &[u32]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
 
     /// A model of 256 byte tokens and a few merges, of which 2 ends answers.
-    fn guides() -> Guides {
+    pub(in crate::guide) fn guides() -> Guides {
         Guides::new(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/tests/golden/tiny-llama.gguf"), &[2])
     }
 
-    fn tokenizer() -> Tokenizer {
+    pub(in crate::guide) fn tokenizer() -> Tokenizer {
         let guides = guides();
         Tokenizer::from_gguf(&Gguf::open(&guides.source.path).unwrap()).unwrap()
     }
 
     /// The texts of the tokens that may come next.
-    fn allowed(guide: &mut Guide, tokenizer: &Tokenizer) -> Vec<String> {
+    pub(in crate::guide) fn allowed(guide: &mut Guide, tokenizer: &Tokenizer) -> Vec<String> {
         let mut logits = vec![0.0; tokenizer.vocabulary() + 3];
         guide.mask(&mut logits);
         let ids = (0..).zip(logits).filter(|(_, logit)| *logit == 0.0).map(|(id, _)| id);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     /// Draws the tokens of `text` as the model would.
-    fn say(guide: &mut Guide, tokenizer: &Tokenizer, text: &str) -> Verdict {
+    pub(in crate::guide) fn say(guide: &mut Guide, tokenizer: &Tokenizer, text: &str) -> Verdict {
         for id in tokenizer.encode(text, model::EncodeOptions::default()).unwrap() {
             let mut logits = vec![0.0; tokenizer.vocabulary()];
             guide.mask(&mut logits);

@@ -7,6 +7,7 @@ mod content;
 mod environment;
 mod json;
 mod python;
+mod tools;
 
 use std::thread;
 
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::{Gguf, ModelError, Tokenizer};
 use content::ContentForm;
 use environment::Refusal;
+pub use tools::ToolForm;
 
 /// A model's chat template, parsed.
 #[derive(Debug)]
@@ -26,6 +28,7 @@ pub struct ChatTemplate {
     tokens: SpecialTexts,
     /// How the default template takes the content of messages, and how the template for tools does.
     forms: [ContentForm; 2],
+    tool_form: ToolForm,
 }
 
 /// A conversation and what the template should know about it.
@@ -108,14 +111,24 @@ impl ChatTemplate {
                 environment = apart(name, || parse(environment, name, source))?;
             }
         }
-        let mut template = ChatTemplate { environment, tokens, forms: [ContentForm::Either; 2] };
+        let forms = [ContentForm::Either; 2];
+        let mut template = ChatTemplate { environment, tokens, forms, tool_form: ToolForm::Unknown };
         template.forms = [DEFAULT, TOOL_USE].map(|name| {
             content::probe(|messages| {
                 let input = ChatInput { messages, add_generation_prompt: true, ..ChatInput::default() };
                 template.render_with(name, &input, &input.messages).ok()
             })
         });
+        template.tool_form = tools::probe(|messages, tools| {
+            let input = ChatInput { messages, tools: Some(tools), add_generation_prompt: true, ..ChatInput::default() };
+            template.render(&input).ok()
+        });
         Ok(template)
+    }
+
+    /// The form in which the template has the model call tools.
+    pub fn tool_form(&self) -> ToolForm {
+        self.tool_form
     }
 
     /// Renders a conversation.

@@ -95,7 +95,7 @@ impl Writer for Message {
     fn progress(&mut self, plan: &Plan, index: usize, progress: Progress) -> Vec<Piece> {
         match progress {
             Progress::Queued => self.begin(plan.prompt(index).len()),
-            Progress::Prompt(_) => Vec::new(),
+            Progress::Prompt(_) | Progress::Begin(_) | Progress::Arguments(_) | Progress::End => Vec::new(),
             Progress::Text(text, _) if text.is_empty() => Vec::new(),
             Progress::Text(text, _) => {
                 let delta = json!({"type": "text_delta", "text": text});

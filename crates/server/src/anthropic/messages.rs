@@ -53,6 +53,6 @@ impl Call {
         let request = params::read(&fields)?;
         let stream = fields.flag("stream")?.unwrap_or(false);
         let prompts = vec![conversation::read(&fields, model)?];
-        Ok(Self { plan: Plan { prompts, prompt_field: "messages", choices: 1, request }, stream })
+        Ok(Self { plan: Plan { prompts, prompt_field: "messages", choices: 1, request, calls: None }, stream })
     }
 }

@@ -46,7 +46,7 @@ impl Call {
     /// A request for an answer to `prompt`, which came from `prompt_field`.
     pub(super) fn of(form: Form, common: Common, prompt: Vec<u32>, prompt_field: &'static str) -> Self {
         let Common { model, keep_alive, stream, request } = common;
-        let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request };
+        let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request, calls: None };
         Self { form, model, keep_alive, stream, plan: Some(plan) }
     }
 }
@@ -138,6 +138,7 @@ impl Writer for Lines {
     fn progress(&mut self, plan: &Plan, index: usize, progress: Progress) -> Vec<Piece> {
         match progress {
             Progress::Queued | Progress::Prompt(_) => Vec::new(),
+            Progress::Begin(_) | Progress::Arguments(_) | Progress::End => Vec::new(),
             Progress::Text(text, tokens) => {
                 self.remember(&tokens);
                 if text.is_empty() { Vec::new() } else { vec![Piece::json(&self.line(&text))] }

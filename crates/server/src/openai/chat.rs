@@ -1,11 +1,12 @@
 //! `POST /v1/chat/completions`
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use engine::ModelInfo;
+use engine::{FinishReason, ModelInfo};
 use model::ChatInput;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -13,16 +14,18 @@ use serde_json::{Map, Value};
 use super::chunks::{ChunkWriter, Chunks};
 use super::logprobs::ChatLogprobs;
 use super::params::{self, Common, StreamOptions};
+use super::tools::{self, Style};
 use super::usage::Usage;
 use super::{finish_reason, messages, new_id, now};
 use crate::app::App;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
-use crate::fields::{self, Fields};
+use crate::fields::Fields;
 use crate::plan::Plan;
 use crate::request;
 use crate::run::{Progress, Run};
 use crate::sse;
+use crate::tools::{Call as ToolCall, CallForm, Told, Toolbox};
 
 /// Fields that would change the answer and that this server does not know. (`tools` replaced `functions`.)
 const UNSUPPORTED: [&str; 4] = ["audio", "functions", "function_call", "web_search_options"];
@@ -61,8 +64,11 @@ impl Call {
             None => fields.count("max_tokens", 1..=u32::MAX)?,
         };
         let logprobs = request.logprobs.is_some();
-        let prompts = vec![prompt(&fields, model)?];
-        Ok(Self { plan: Plan { prompts, prompt_field: "messages", choices, request }, stream, logprobs })
+        let (toolbox, form) = (tools::read(&fields, Style::Chat)?, CallForm::of(model));
+        request.constraint = toolbox.constraint(form, request.constraint.take(), "response_format")?;
+        let prompts = vec![prompt(&fields, model, &toolbox)?];
+        let calls = toolbox.is_in_use().then_some(form);
+        Ok(Self { plan: Plan { prompts, prompt_field: "messages", choices, request, calls }, stream, logprobs })
     }
 }
 
@@ -78,36 +84,12 @@ fn logprobs(fields: &Fields<'_>) -> Result<Option<usize>, ApiError> {
 }
 
 /// Renders the conversation with the model's template and tokenizes it.
-fn prompt(fields: &Fields<'_>, model: &ModelInfo) -> Result<Vec<u32>, ApiError> {
-    let messages = messages::read(fields)?;
-    let tools = tools(fields)?;
+fn prompt(fields: &Fields<'_>, model: &ModelInfo, toolbox: &Toolbox) -> Result<Vec<u32>, ApiError> {
+    let Told { messages, tools } = Told::new(model, toolbox, messages::read(fields)?);
     let mut extra = template_arguments(fields)?;
     params::reasoning_effort(fields, "reasoning_effort", &mut extra)?;
     let input = ChatInput { messages, tools, add_generation_prompt: true, extra };
     request::conversation(model, "messages", &input)
-}
-
-/// The tools that the template is to describe to the model.
-fn tools(fields: &Fields<'_>) -> Result<Option<Value>, ApiError> {
-    let choice = match fields.value("tool_choice") {
-        None => "auto",
-        Some(Value::String(choice)) => choice,
-        Some(Value::Object(_)) => "a named tool",
-        Some(other) => return Err(fields::wrong_type("tool_choice", "a string or an object", other)),
-    };
-    if !matches!(choice, "auto" | "none") {
-        let problem = format!("is {choice:?}, which is not supported yet: only \"auto\" and \"none\" are");
-        return Err(fields.error(Code::UnsupportedValue, "tool_choice", problem));
-    }
-    let Some(tools) = fields.array("tools")?.filter(|tools| !tools.is_empty()) else { return Ok(None) };
-    for (index, tool) in tools.iter().enumerate() {
-        let tool = Fields::of(tool, format!("tools[{index}]"))?;
-        if tool.required_text("type")? != "function" {
-            return Err(tool.error(Code::UnsupportedValue, "type", "must be \"function\""));
-        }
-        tool.nested("function")?.ok_or_else(|| tool.missing("function"))?.required_text("name")?;
-    }
-    Ok((choice == "auto").then(|| Value::Array(tools.to_vec())))
 }
 
 /// Further variables for the template, such as a switch for reasoning.
@@ -148,8 +130,48 @@ struct Choice {
 #[derive(Serialize)]
 struct Message {
     role: &'static str,
-    content: String,
+    /// `null` where the model calls tools and says nothing.
+    content: Option<String>,
     refusal: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CalledTool>,
+}
+
+/// A call of a tool, whole or, in a chunk, a part of it.
+#[derive(Serialize)]
+struct CalledTool {
+    /// Which of the answer's calls this is. Only chunks tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    kind: Option<&'static str>,
+    function: CalledFunction,
+}
+
+#[derive(Serialize)]
+struct CalledFunction {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    arguments: String,
+}
+
+impl CalledTool {
+    fn whole(ToolCall { name, arguments }: ToolCall) -> Self {
+        Self { index: None, ..Self::begun(0, name, arguments) }
+    }
+
+    /// The beginning of call `index`.
+    fn begun(index: usize, name: String, arguments: String) -> Self {
+        let function = CalledFunction { name: Some(name), arguments };
+        Self { index: Some(index), id: Some(new_id("call")), kind: Some("function"), function }
+    }
+
+    /// More of the arguments of call `index`.
+    fn more(index: usize, arguments: String) -> Self {
+        Self { index: Some(index), id: None, kind: None, function: CalledFunction { name: None, arguments } }
+    }
 }
 
 impl Head {
@@ -160,11 +182,14 @@ impl Head {
         let (plan, answers) = run.collect().await?;
         for (index, answer) in answers.into_iter().enumerate() {
             usage.add(&answer.completion, plan.counts_prompt(index));
+            let calls = answer.calls.len();
+            let content = Some(answer.text).filter(|text| calls == 0 || !text.is_empty());
+            let tool_calls = answer.calls.into_iter().map(CalledTool::whole).collect();
             choices.push(Choice {
                 index,
-                message: Message { role: "assistant", content: answer.text, refusal: None },
+                message: Message { role: "assistant", content, refusal: None, tool_calls },
                 logprobs: self.logprobs.then(|| ChatLogprobs::of(&answer.tokens, &self.model.tokenizer)),
-                finish_reason: finish_reason(answer.completion.finish),
+                finish_reason: reason(answer.completion.finish, calls),
             });
         }
         let Self { id, created, model, .. } = self;
@@ -172,11 +197,18 @@ impl Head {
     }
 }
 
+/// Why an answer with so many calls ended.
+fn reason(finish: FinishReason, calls: usize) -> &'static str {
+    if calls > 0 && finish == FinishReason::Stop { "tool_calls" } else { finish_reason(finish) }
+}
+
 /// Writes an answer as a stream of chunks.
 struct ChatChunks {
     head: Head,
     options: StreamOptions,
     usage: Usage,
+    /// Calls that have begun, by generation.
+    calls: BTreeMap<usize, usize>,
 }
 
 #[derive(Serialize)]
@@ -205,11 +237,13 @@ struct Delta {
     role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<CalledTool>,
 }
 
 impl ChatChunks {
     fn new(head: Head, options: StreamOptions) -> Self {
-        Self { head, options, usage: Usage::default() }
+        Self { head, options, usage: Usage::default(), calls: BTreeMap::new() }
     }
 
     fn write(&self, choices: Vec<ChunkChoice>, usage: Option<Usage>) -> Chunk {
@@ -231,7 +265,8 @@ impl Chunks for ChatChunks {
         let mut choice = ChunkChoice { index, delta: Delta::default(), logprobs: None, finish_reason: None };
         match progress {
             Progress::Queued => {
-                choice.delta = Delta { role: Some("assistant"), content: Some(String::new()) };
+                choice.delta.role = Some("assistant");
+                choice.delta.content = Some(String::new());
             }
             Progress::Prompt(_) => return None,
             Progress::Text(text, tokens) => {
@@ -241,9 +276,20 @@ impl Chunks for ChatChunks {
                 choice.delta.content = Some(text);
                 choice.logprobs = self.head.logprobs.then(|| ChatLogprobs::of(&tokens, &self.head.model.tokenizer));
             }
+            Progress::Begin(name) => {
+                let begun = self.calls.entry(index).or_default();
+                choice.delta.tool_calls = vec![CalledTool::begun(*begun, name, String::new())];
+                *begun += 1;
+            }
+            Progress::Arguments(text) => {
+                let begun = self.calls.get(&index).copied().unwrap_or_default();
+                choice.delta.tool_calls = vec![CalledTool::more(begun.saturating_sub(1), text)];
+            }
+            Progress::End => return None,
             Progress::Done(completion) => {
                 self.usage.add(&completion, plan.counts_prompt(index));
-                choice.finish_reason = Some(finish_reason(completion.finish));
+                let calls = self.calls.get(&index).copied().unwrap_or_default();
+                choice.finish_reason = Some(reason(completion.finish, calls));
             }
         }
         Some(self.write(vec![choice], None))

@@ -72,7 +72,7 @@ impl Call {
             return Err(fields.error(Code::InvalidValue, "n", format!("asks for more than {ANSWERS_MAX} answers")));
         }
         let (prompts, texts): (Vec<_>, Vec<_>) = prompts.into_iter().map(|prompt| (prompt.tokens, prompt.text)).unzip();
-        let plan = Plan { prompts, prompt_field: "prompt", choices, request };
+        let plan = Plan { prompts, prompt_field: "prompt", choices, request, calls: None };
         Ok(Self { plan, stream, logprobs, echo: echo.then_some(texts) })
     }
 }
@@ -164,7 +164,7 @@ impl Chunks for CompletionChunks {
     fn chunk(&mut self, plan: &Plan, index: usize, progress: Progress) -> Option<Completion> {
         let mut choice = Choice { index, text: String::new(), logprobs: None, finish_reason: None };
         match progress {
-            Progress::Queued => return None,
+            Progress::Queued | Progress::Begin(_) | Progress::Arguments(_) | Progress::End => return None,
             Progress::Prompt(tokens) => {
                 choice.text = self.head.echo(plan, index)?.to_owned();
                 choice.logprobs = self.logprobs(index, &tokens);

@@ -7,13 +7,13 @@ use crate::fields::{self, Fields};
 
 /// Reads `messages` and returns them with all contents as plain strings (or `null` for a message that only calls
 /// tools), the role `developer` as `system`, and the arguments of tool calls as objects.
-pub(super) fn read(fields: &Fields<'_>) -> Result<Value, ApiError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Vec<Value>, ApiError> {
     let messages = fields.array("messages")?.ok_or_else(|| fields.missing("messages"))?;
     if messages.is_empty() {
         return Err(fields.error(Code::InvalidValue, "messages", "must have at least one message"));
     }
     let read = |(index, message)| Ok(Value::Object(read_message(&Fields::of(message, format!("messages[{index}]"))?)?));
-    Ok(Value::Array(messages.iter().enumerate().map(read).collect::<Result<_, ApiError>>()?))
+    messages.iter().enumerate().map(read).collect()
 }
 
 fn read_message(message: &Fields<'_>) -> Result<Map<String, Value>, ApiError> {

@@ -10,6 +10,7 @@ mod params;
 mod prompt;
 mod responses;
 mod tokenization;
+mod tools;
 mod usage;
 
 use std::sync::Arc;

@@ -9,12 +9,13 @@ use engine::ModelInfo;
 use model::{ChatInput, EncodeOptions};
 use serde_json::{Map, Value, json};
 
-use super::{messages, prompt};
+use super::{messages, prompt, tools};
 use crate::app::App;
 use crate::body::JsonBody;
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::request;
+use crate::tools::Told;
 
 pub(super) async fn tokenize(State(app): State<Arc<App>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let prepare = |_: &App, body: &Value, model: &ModelInfo| {
@@ -43,8 +44,9 @@ pub(super) async fn detokenize(State(app): State<Arc<App>>, body: JsonBody) -> R
 fn read(fields: &Fields<'_>, model: &ModelInfo) -> Result<Vec<u32>, ApiError> {
     if fields.value("messages").is_some() {
         let add_generation_prompt = fields.flag("add_generation_prompt")?.unwrap_or(true);
-        let messages = messages::read(fields)?;
-        let input = ChatInput { messages, tools: None, add_generation_prompt, extra: Map::new() };
+        let toolbox = tools::read(fields, tools::Style::Chat)?;
+        let Told { messages, tools } = Told::new(model, &toolbox, messages::read(fields)?);
+        let input = ChatInput { messages, tools, add_generation_prompt, extra: Map::new() };
         return request::conversation(model, "messages", &input);
     }
     let parse_special = fields.flag("parse_special")?.unwrap_or(true);

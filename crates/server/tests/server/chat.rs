@@ -242,11 +242,3 @@ async fn contents_in_parts_and_developer_messages_are_rendered() {
     assert_eq!(server.only_request().prompt, tokens(expected));
     assert!(MODEL.template.is_some());
 }
-
-#[tokio::test]
-async fn tools_are_accepted_and_answered_with_text() {
-    let server = Server::start(says("x")).await;
-    let tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
-    let body = server.post(PATH, &chat(json!({"tools": [tool], "tool_choice": "auto"}))).await.ok();
-    assert_eq!(body["choices"][0]["message"]["content"], "x");
-}

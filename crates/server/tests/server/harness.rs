@@ -21,7 +21,7 @@ use crate::script::{AtOnce, MODEL, Run, Script};
 /// Name of the model.
 pub(crate) const NAME: &str = "tests/tiny";
 /// Tokens that its context holds.
-pub(crate) const CONTEXT: usize = 512;
+pub(crate) const CONTEXT: usize = 4096;
 /// No wait in these tests is meant to take longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 

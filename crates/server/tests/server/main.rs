@@ -21,3 +21,4 @@ mod responses;
 mod script;
 mod shutdown;
 mod tokenization;
+mod tools;

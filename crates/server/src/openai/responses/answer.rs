@@ -168,7 +168,7 @@ impl Writer for Events {
     fn progress(&mut self, _: &Plan, _: usize, progress: Progress) -> Vec<Piece> {
         match progress {
             Progress::Queued => self.begin(),
-            Progress::Prompt(_) => Vec::new(),
+            Progress::Prompt(_) | Progress::Begin(_) | Progress::Arguments(_) | Progress::End => Vec::new(),
             Progress::Text(text, _) => self.delta(&text),
             Progress::Done(completion) => self.finish(&completion),
         }

@@ -50,7 +50,7 @@ impl Call {
         let stream = fields.flag("stream")?.unwrap_or(false);
         let store = fields.flag("store")?.unwrap_or(true);
         let draft = Draft::new(echo(&fields, model, &request), conversation, store);
-        Ok(Self { plan: Plan { prompts, prompt_field: "input", choices: 1, request }, stream, draft })
+        Ok(Self { plan: Plan { prompts, prompt_field: "input", choices: 1, request, calls: None }, stream, draft })
     }
 }
 
