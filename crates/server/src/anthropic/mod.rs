@@ -4,6 +4,7 @@ mod answer;
 mod conversation;
 mod messages;
 mod params;
+mod tools;
 
 use std::sync::Arc;
 

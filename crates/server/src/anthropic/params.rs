@@ -1,11 +1,10 @@
 //! The fields of a request but for the conversation.
 
 use engine::{Constraint, Request, Sampling};
-use serde_json::Value;
 
 use crate::constraint;
 use crate::error::{ApiError, Code};
-use crate::fields::{self, Fields};
+use crate::fields::Fields;
 use crate::request;
 
 /// Fields of the original API; it refuses all others.
@@ -44,8 +43,7 @@ pub(super) fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
     }
     fields.required_text("model")?;
     request::refuse_unsupported(fields, &UNSUPPORTED)?;
-    refuse_thinking(fields)?;
-    refuse_tools(fields)
+    refuse_thinking(fields)
 }
 
 /// Everything that `fields` ask of the engine but the prompt.
@@ -82,28 +80,5 @@ fn refuse_thinking(fields: &Fields<'_>) -> Result<(), ApiError> {
             let problem = format!("is {other:?}, but must be adaptive, disabled or enabled");
             Err(thinking.error(Code::InvalidValue, "type", problem))
         }
-    }
-}
-
-/// Tools that the model may not use can be left out. Others are not supported yet.
-fn refuse_tools(fields: &Fields<'_>) -> Result<(), ApiError> {
-    let choice = fields.nested("tool_choice")?;
-    let choice = choice.map(|choice| choice.required_text("type")).transpose()?;
-    match choice {
-        Some("none") => return fields.array("tools").map(drop),
-        None | Some("auto") => {}
-        Some("any" | "tool") => {
-            return Err(fields.error(Code::UnsupportedValue, "tool_choice", "is not supported yet"));
-        }
-        Some(other) => {
-            let problem = format!("has the type {other:?}, but must have auto, any, tool or none");
-            return Err(fields.error(Code::InvalidValue, "tool_choice", problem));
-        }
-    }
-    match fields.value("tools") {
-        None => Ok(()),
-        Some(Value::Array(tools)) if tools.is_empty() => Ok(()),
-        Some(Value::Array(_)) => Err(fields.error(Code::UnsupportedParameter, "tools", "are not supported yet")),
-        Some(other) => Err(fields::wrong_type("tools", "an array", other)),
     }
 }

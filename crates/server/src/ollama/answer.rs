@@ -15,8 +15,9 @@ use crate::models::Lease;
 use crate::ndjson;
 use crate::plan::Plan;
 use crate::run::{Progress, Run};
-use crate::stamp::{now, rfc3339};
+use crate::stamp::{new_id, now, rfc3339};
 use crate::stream::{Piece, Writer};
+use crate::tools::{Call as ToolCall, CallForm};
 
 /// Which of the two APIs answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,10 +44,15 @@ impl Call {
         Self { form, model, keep_alive, stream, plan: None }
     }
 
-    /// A request for an answer to `prompt`, which came from `prompt_field`.
-    pub(super) fn of(form: Form, common: Common, prompt: Vec<u32>, prompt_field: &'static str) -> Self {
+    /// A request for an answer to `prompt`, which came from `prompt_field`, with `calls` where the model may call tools.
+    pub(super) fn of(
+        form: Form,
+        common: Common,
+        (prompt, prompt_field): (Vec<u32>, &'static str),
+        calls: Option<CallForm>,
+    ) -> Self {
         let Common { model, keep_alive, stream, request } = common;
-        let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request, calls: None };
+        let plan = Plan { prompts: vec![prompt], prompt_field, choices: 1, request, calls };
         Self { form, model, keep_alive, stream, plan: Some(plan) }
     }
 }
@@ -62,7 +68,7 @@ pub(super) async fn respond(
     if let Some(keep) = keep_alive {
         lease.keep_for(keep);
     }
-    let mut lines = Lines { form, model, started, loading: lease.waited(), tokens: Vec::new() };
+    let mut lines = Lines { form, model, started, loading: lease.waited(), tokens: Vec::new(), call: None };
     let Some(plan) = plan else { return Ok(Json(lines.loaded()).into_response()) };
     let run = Run::start(app, lease, plan)?;
     if stream {
@@ -73,6 +79,10 @@ pub(super) async fn respond(
     for (index, answer) in answers.into_iter().enumerate() {
         lines.remember(&answer.tokens);
         last = lines.last(&answer.text, plan.prompt(index), &answer.completion);
+        let calls: Vec<Value> = answer.calls.iter().filter_map(tool_call).collect();
+        if !calls.is_empty() {
+            last["message"]["tool_calls"] = calls.into();
+        }
     }
     Ok(Json(last).into_response())
 }
@@ -87,6 +97,12 @@ pub(super) fn line(form: Form, model: &str, text: &str) -> Value {
     line
 }
 
+/// A call of a tool, unless it was cut off: this API has no words for a part of one.
+fn tool_call(call: &ToolCall) -> Option<Value> {
+    let arguments: Value = serde_json::from_str(&call.arguments).ok()?;
+    Some(json!({"id": new_id("call_"), "function": {"name": call.name, "arguments": arguments}}))
+}
+
 /// Writes an answer as lines.
 struct Lines {
     form: Form,
@@ -96,9 +112,22 @@ struct Lines {
     loading: Duration,
     /// What was generated so far, where the last line is to tell it.
     tokens: Vec<u32>,
+    /// The call under way.
+    call: Option<ToolCall>,
 }
 
 impl Lines {
+    /// The line for the call that is complete.
+    fn called(&mut self) -> Vec<Piece> {
+        let call = self.call.take().as_ref().and_then(tool_call);
+        let line = |call| {
+            let mut line = self.line("");
+            line["message"]["tool_calls"] = json!([call]);
+            Piece::json(&line)
+        };
+        call.into_iter().map(line).collect()
+    }
+
     fn line(&self, text: &str) -> Value {
         line(self.form, &self.model, text)
     }
@@ -138,7 +167,15 @@ impl Writer for Lines {
     fn progress(&mut self, plan: &Plan, index: usize, progress: Progress) -> Vec<Piece> {
         match progress {
             Progress::Queued | Progress::Prompt(_) => Vec::new(),
-            Progress::Begin(_) | Progress::Arguments(_) | Progress::End => Vec::new(),
+            Progress::Begin(name) => {
+                self.call = Some(ToolCall { name, arguments: String::new() });
+                Vec::new()
+            }
+            Progress::Arguments(text) => {
+                self.call.iter_mut().for_each(|call| call.arguments.push_str(&text));
+                Vec::new()
+            }
+            Progress::End => self.called(),
             Progress::Text(text, tokens) => {
                 self.remember(&tokens);
                 if text.is_empty() { Vec::new() } else { vec![Piece::json(&self.line(&text))] }

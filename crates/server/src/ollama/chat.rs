@@ -16,6 +16,7 @@ use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
 use crate::fields::Fields;
 use crate::request;
+use crate::tools::{CallForm, Choice, Told, Tool, Toolbox};
 
 pub(super) async fn chat(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
     let started = Instant::now();
@@ -25,19 +26,39 @@ pub(super) async fn chat(State(app): State<Arc<App>>, body: JsonBody) -> Result<
 
 fn read(body: &Value, model: &ModelInfo) -> Result<Call, ApiError> {
     let fields = Fields::of(body, "")?;
-    let common = Common::read(&fields)?;
-    if fields.array("tools")?.is_some_and(|tools| !tools.is_empty()) {
-        return Err(fields.error(Code::UnsupportedParameter, "tools", "are not supported yet"));
-    }
+    let mut common = Common::read(&fields)?;
+    let (toolbox, form) = (tools(&fields)?, CallForm::of(model));
+    common.request.constraint = toolbox.constraint(form, common.request.constraint.take(), "format")?;
     let messages = fields.array("messages")?.unwrap_or_default();
     if messages.is_empty() {
         return Ok(Call::load(Form::Chat, common));
     }
     let read = |(index, message)| read_message(&Fields::of(message, format!("messages[{index}]"))?);
     let messages = messages.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-    let input = ChatInput { messages: Value::Array(messages), add_generation_prompt: true, ..ChatInput::default() };
+    let Told { messages, tools } = Told::new(model, &toolbox, messages);
+    let input = ChatInput { messages, tools, add_generation_prompt: true, ..ChatInput::default() };
     let prompt = request::conversation(model, "messages", &input)?;
-    Ok(Call::of(Form::Chat, common, prompt, "messages"))
+    Ok(Call::of(Form::Chat, common, (prompt, "messages"), toolbox.is_in_use().then_some(form)))
+}
+
+/// The tools, all of which the model may call as it likes: this API knows no other choice.
+fn tools(fields: &Fields<'_>) -> Result<Toolbox, ApiError> {
+    let read = |(index, tool)| read_tool(&Fields::of(tool, format!("tools[{index}]"))?);
+    let tools = fields.array("tools")?.unwrap_or_default();
+    let tools = tools.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+    let toolbox = Toolbox { tools, choice: Choice::Auto, parallel: true };
+    toolbox.check(fields, "tools", "tools")?;
+    Ok(toolbox)
+}
+
+fn read_tool(tool: &Fields<'_>) -> Result<Tool, ApiError> {
+    if tool.text("type")?.is_some_and(|kind| kind != "function") {
+        return Err(tool.error(Code::UnsupportedValue, "type", "must be \"function\""));
+    }
+    let function = tool.nested("function")?.ok_or_else(|| tool.missing("function"))?;
+    function.nested("parameters")?;
+    let (name, description) = (function.required_text("name")?, function.text("description")?);
+    Ok(Tool::new(name, description, function.value("parameters"), (false, function.path("parameters"))))
 }
 
 /// A message as templates expect it.

@@ -47,7 +47,7 @@ fn read(body: &Value, model: &ModelInfo) -> Result<Call, ApiError> {
         request::conversation(model, "prompt", &input)?
     };
     tokens.extend(more);
-    Ok(Call::of(Form::Generate, common, tokens, "prompt"))
+    Ok(Call::of(Form::Generate, common, (tokens, "prompt"), None))
 }
 
 /// The tokens of the conversation so far, which an earlier answer gave.

@@ -210,3 +210,10 @@ pub(crate) struct Call {
     /// JSON, as the model wrote it.
     pub(crate) arguments: String,
 }
+
+impl Call {
+    /// The arguments as an object: empty where they are none, as after a cut.
+    pub(crate) fn object(&self) -> Value {
+        serde_json::from_str(&self.arguments).ok().filter(Value::is_object).unwrap_or_else(|| json!({}))
+    }
+}

@@ -21,4 +21,5 @@ mod responses;
 mod script;
 mod shutdown;
 mod tokenization;
+mod tool_dialects;
 mod tools;

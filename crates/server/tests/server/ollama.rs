@@ -172,7 +172,7 @@ async fn the_model_is_listed_shown_and_running() {
     for request in [json!({"model": NAME}), json!({"name": NAME, "verbose": true})] {
         let shown = server.post("/api/show", &request).await.ok();
         assert_eq!(shown["model_info"]["llama.context_length"], CONTEXT);
-        assert_eq!((&shown["details"], &shown["capabilities"]), (&listed["details"], &json!(["completion"])));
+        assert_eq!((&shown["details"], &shown["capabilities"]), (&listed["details"], &json!(["completion", "tools"])));
     }
 }
 
@@ -198,7 +198,9 @@ async fn bad_requests_are_answered_with_an_error_in_one_string() {
         (CHAT, message(json!({"role": "user", "content": ["Hi"]})), 400, "messages[0].content must be a string"),
         (CHAT, message(json!({"role": "user", "images": ["aGk="]})), 400, "messages[0].images is not supported"),
         (CHAT, message(json!({"role": "user", "content": "long ".repeat(CONTEXT)})), 400, "the prompt has"),
-        (CHAT, chat(json!({"tools": [tool]})), 400, "tools are not supported"),
+        (CHAT, chat(json!({"tools": "all"})), 400, "tools must be an array"),
+        (CHAT, chat(json!({"tools": [{"type": "magic"}]})), 400, "tools[0].type must be \"function\""),
+        (CHAT, chat(json!({"tools": [tool, {"function": {}}]})), 400, "tools[1].function.name is required"),
         (CHAT, chat(json!({"format": "yaml"})), 400, "format is \"yaml\", but must be"),
         (CHAT, chat(json!({"format": {"type": "thing"}})), 400, "format cannot be followed: Invalid type: thing"),
         (CHAT, chat(json!({"think": true})), 400, "think is not supported"),

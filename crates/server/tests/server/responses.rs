@@ -165,7 +165,12 @@ async fn bad_requests_are_refused() {
         (item(json!({"content": "Hi"})), "input[0].role", "missing_required_parameter"),
         (item(json!({"role": "tool", "content": "Hi"})), "input[0].role", "invalid_value"),
         (item(json!({"role": "user"})), "input[0].content", "missing_required_parameter"),
-        (item(json!({"type": "function_call", "name": "f"})), "input[0].type", "unsupported_value"),
+        (item(json!({"type": "function_call", "name": "f"})), "input[0].call_id", "missing_required_parameter"),
+        (
+            item(json!({"type": "function_call_output", "call_id": "c"})),
+            "input[0].output",
+            "missing_required_parameter",
+        ),
         (item(json!({"type": "item_reference", "id": "m"})), "input[0].type", "unsupported_value"),
         (user(json!(5)), "input[0].content", "invalid_type"),
         (user(json!([{"type": "input_image"}])), "input[0].content[0].type", "unsupported_value"),
@@ -189,8 +194,13 @@ async fn bad_requests_are_refused() {
         (request(json!({"top_logprobs": 2})), "top_logprobs", "unsupported_parameter"),
         (request(json!({"text": {"format": {"type": "xml"}}})), "text.format.type", "unsupported_value"),
         (request(json!({"reasoning": {"effort": "much"}})), "reasoning.effort", "invalid_value"),
-        (request(json!({"tools": [tool]})), "tools", "unsupported_parameter"),
-        (request(json!({"tools": [tool], "tool_choice": "required"})), "tool_choice", "unsupported_value"),
+        (request(json!({"tools": [{"type": "web_search"}]})), "tools[0].type", "unsupported_value"),
+        (request(json!({"tools": [{"type": "function"}]})), "tools[0].name", "missing_required_parameter"),
+        (
+            request(json!({"tools": [tool], "tool_choice": {"type": "function", "name": "g"}})),
+            "tool_choice",
+            "invalid_value",
+        ),
         (request(json!({"tool_choice": 5})), "tool_choice", "invalid_type"),
     ];
     for (body, param, code) in cases {

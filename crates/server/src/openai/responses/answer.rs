@@ -5,19 +5,20 @@ use std::sync::Arc;
 use engine::{Completion, FinishReason};
 use serde_json::{Value, json};
 
+use super::item::{self, Item};
 use super::store::{Responses, Stored};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::openai::now;
 use crate::plan::Plan;
-use crate::run::Progress;
+use crate::run::{Answer, Progress};
 use crate::stamp::new_id;
 use crate::stream::{Piece, Writer};
+use crate::tools::Call;
 
 /// A response under way.
 pub(super) struct Draft {
     id: String,
-    message_id: String,
     /// The response but for its outcome.
     base: Value,
     /// The conversation up to the answer.
@@ -33,29 +34,34 @@ impl Draft {
         let mut base = echo;
         base["id"] = id.as_str().into();
         base["created_at"] = now().into();
-        Self { id, message_id: new_id("msg_"), base, conversation, store }
+        Self { id, base, conversation, store }
     }
 
-    /// The response as it is after its end.
-    pub(super) fn finished(&self, text: &str, completion: &Completion) -> Value {
+    /// The response to an answer that is there at once.
+    pub(super) fn whole(&self, responses: &Responses, answer: Answer) -> Value {
+        let Answer { text, calls, completion, .. } = answer;
+        let text = (calls.is_empty() || !text.is_empty()).then(|| Item::message(text));
+        let items: Vec<Item> = text.into_iter().chain(calls.into_iter().map(Item::call)).collect();
+        self.finish(responses, &items, &completion)
+    }
+
+    /// The response as it is after its end, which is remembered if it is to be.
+    fn finish(&self, responses: &Responses, items: &[Item], completion: &Completion) -> Value {
         let complete = completion.finish != FinishReason::Length;
-        let status = if complete { "completed" } else { "incomplete" };
-        let mut response = self.response(status, json!([self.message(status, text)]));
+        // Only the last can have been cut off.
+        let status = |index: usize| if complete || index + 1 < items.len() { "completed" } else { "incomplete" };
+        let output = items.iter().enumerate().map(|(index, item)| item.written(status(index))).collect();
+        let mut response = self.response(if complete { "completed" } else { "incomplete" }, output);
         if !complete {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
         response["usage"] = usage(completion);
-        response
-    }
-
-    /// Remembers the response, if it is to be.
-    pub(super) fn remember(&self, responses: &Responses, text: &str, response: &Value) {
-        if !self.store {
-            return;
+        if self.store {
+            let mut conversation = self.conversation.clone();
+            conversation.push(item::as_turn(items));
+            responses.put(self.id.clone(), Stored { response: response.clone(), conversation });
         }
-        let mut conversation = self.conversation.clone();
-        conversation.push(json!({"role": "assistant", "content": text}));
-        responses.put(self.id.clone(), Stored { response: response.clone(), conversation });
+        response
     }
 
     fn response(&self, status: &str, output: Value) -> Value {
@@ -67,27 +73,6 @@ impl Draft {
         response["usage"] = Value::Null;
         response
     }
-
-    fn message(&self, status: &str, text: &str) -> Value {
-        let mut message = self.begun_message();
-        message["status"] = status.into();
-        message["content"] = json!([part(text)]);
-        message
-    }
-
-    fn begun_message(&self) -> Value {
-        json!({
-            "type": "message",
-            "id": self.message_id,
-            "status": "in_progress",
-            "role": "assistant",
-            "content": [],
-        })
-    }
-}
-
-fn part(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
 fn usage(completion: &Completion) -> Value {
@@ -104,14 +89,16 @@ fn usage(completion: &Completion) -> Value {
 pub(super) struct Events {
     app: Arc<App>,
     draft: Draft,
-    text: String,
+    items: Vec<Item>,
+    /// Whether the last item is under way.
+    is_open: bool,
     /// The number of the next event.
     number: u64,
 }
 
 impl Events {
     pub(super) fn new(app: Arc<App>, draft: Draft) -> Self {
-        Self { app, draft, text: String::new(), number: 0 }
+        Self { app, draft, items: Vec::new(), is_open: false, number: 0 }
     }
 
     fn event(&mut self, name: &'static str, mut value: Value) -> Piece {
@@ -121,55 +108,110 @@ impl Events {
         Piece::named(name, &value)
     }
 
-    /// An event about the text, which is the only part of the only item.
-    fn text_event(&mut self, name: &'static str, mut value: Value) -> Piece {
-        value["item_id"] = self.draft.message_id.as_str().into();
-        value["output_index"] = 0.into();
-        value["content_index"] = 0.into();
+    /// An event about the last item.
+    fn item_event(&mut self, name: &'static str, mut value: Value) -> Piece {
+        if let Some(item) = self.items.last() {
+            value["item_id"] = item.id().into();
+            if let Item::Message { .. } = item {
+                value["content_index"] = 0.into();
+            }
+        }
+        value["output_index"] = self.items.len().saturating_sub(1).into();
         self.event(name, value)
     }
 
-    fn begin(&mut self) -> Vec<Piece> {
+    /// `may_call`: it is not sure that there will be a message.
+    fn begin(&mut self, may_call: bool) -> Vec<Piece> {
         let response = self.draft.response("in_progress", json!([]));
-        let message = self.draft.begun_message();
-        vec![
+        let mut pieces = vec![
             self.event("response.created", json!({"response": response})),
             self.event("response.in_progress", json!({"response": response})),
-            self.event("response.output_item.added", json!({"output_index": 0, "item": message})),
-            self.text_event("response.content_part.added", json!({"part": part("")})),
-        ]
+        ];
+        if !may_call {
+            pieces.extend(self.open(Item::message(String::new())));
+        }
+        pieces
     }
 
-    fn delta(&mut self, text: &str) -> Vec<Piece> {
-        if text.is_empty() {
+    /// Begins an item, and ends the one before.
+    fn open(&mut self, item: Item) -> Vec<Piece> {
+        let mut pieces = self.close("completed");
+        let added = json!({"output_index": self.items.len(), "item": item.begun()});
+        let is_message = matches!(item, Item::Message { .. });
+        self.items.push(item);
+        self.is_open = true;
+        pieces.push(self.event("response.output_item.added", added));
+        if is_message {
+            pieces.push(self.item_event("response.content_part.added", json!({"part": item::part("")})));
+        }
+        pieces
+    }
+
+    fn close(&mut self, status: &str) -> Vec<Piece> {
+        let Some(item) = self.items.last().filter(|_| self.is_open) else { return Vec::new() };
+        let done = json!({"output_index": self.items.len() - 1, "item": item.written(status)});
+        let mut pieces = match item {
+            Item::Message { text, .. } => {
+                let (text, part) = (json!({"text": text, "logprobs": []}), json!({"part": item::part(text)}));
+                vec![
+                    self.item_event("response.output_text.done", text),
+                    self.item_event("response.content_part.done", part),
+                ]
+            }
+            Item::Call { call, .. } => {
+                let done = json!({"name": call.name, "arguments": call.arguments});
+                vec![self.item_event("response.function_call_arguments.done", done)]
+            }
+        };
+        self.is_open = false;
+        pieces.push(self.event("response.output_item.done", done));
+        pieces
+    }
+
+    fn text(&mut self, more: &str) -> Vec<Piece> {
+        if more.is_empty() {
             return Vec::new();
         }
-        self.text.push_str(text);
-        vec![self.text_event("response.output_text.delta", json!({"delta": text, "logprobs": []}))]
+        let is_message = self.is_open && matches!(self.items.last(), Some(Item::Message { .. }));
+        let mut pieces = if is_message { Vec::new() } else { self.open(Item::message(String::new())) };
+        if let Some(Item::Message { text, .. }) = self.items.last_mut() {
+            text.push_str(more);
+        }
+        pieces.push(self.item_event("response.output_text.delta", json!({"delta": more, "logprobs": []})));
+        pieces
+    }
+
+    fn arguments(&mut self, more: &str) -> Vec<Piece> {
+        if let Some(Item::Call { call, .. }) = self.items.last_mut() {
+            call.arguments.push_str(more);
+        }
+        vec![self.item_event("response.function_call_arguments.delta", json!({"delta": more}))]
     }
 
     fn finish(&mut self, completion: &Completion) -> Vec<Piece> {
-        let response = self.draft.finished(&self.text, completion);
-        self.draft.remember(&self.app.responses, &self.text, &response);
-        let item = response["output"][0].clone();
-        let last = if response["status"] == "completed" { "response.completed" } else { "response.incomplete" };
-        let text = json!({"text": self.text, "logprobs": []});
-        let part = json!({"part": part(&self.text)});
-        vec![
-            self.text_event("response.output_text.done", text),
-            self.text_event("response.content_part.done", part),
-            self.event("response.output_item.done", json!({"output_index": 0, "item": item})),
-            self.event(last, json!({"response": response})),
-        ]
+        let mut pieces = Vec::new();
+        if self.items.is_empty() {
+            pieces = self.open(Item::message(String::new()));
+        }
+        let response = self.draft.finish(&self.app.responses, &self.items, completion);
+        let is_complete = response["status"] == "completed";
+        pieces.extend(self.close(if is_complete { "completed" } else { "incomplete" }));
+        let last = if is_complete { "response.completed" } else { "response.incomplete" };
+        pieces.push(self.event(last, json!({"response": response})));
+        pieces
     }
 }
 
 impl Writer for Events {
-    fn progress(&mut self, _: &Plan, _: usize, progress: Progress) -> Vec<Piece> {
+    fn progress(&mut self, plan: &Plan, _: usize, progress: Progress) -> Vec<Piece> {
         match progress {
-            Progress::Queued => self.begin(),
-            Progress::Prompt(_) | Progress::Begin(_) | Progress::Arguments(_) | Progress::End => Vec::new(),
-            Progress::Text(text, _) => self.delta(&text),
+            Progress::Queued => self.begin(plan.calls.is_some()),
+            Progress::Prompt(_) => Vec::new(),
+            Progress::Text(text, _) => self.text(&text),
+            Progress::Begin(name) => self.open(Item::call(Call { name, arguments: String::new() })),
+            Progress::Arguments(text) => self.arguments(&text),
+            // A call that is cut off is ended with the response, which then is known to be incomplete.
+            Progress::End => Vec::new(),
             Progress::Done(completion) => self.finish(&completion),
         }
     }
@@ -179,8 +221,8 @@ impl Writer for Events {
     }
 
     fn failed(&mut self, error: &ApiError) -> Vec<Piece> {
-        let message = self.draft.message("incomplete", &self.text);
-        let mut response = self.draft.response("failed", json!([message]));
+        let output = self.items.iter().map(|item| item.written("incomplete")).collect();
+        let mut response = self.draft.response("failed", output);
         response["error"] = json!({"code": "server_error", "message": error.message()});
         vec![self.event("response.failed", json!({"response": response}))]
     }

@@ -9,10 +9,12 @@ use super::input;
 use super::store::Responses;
 use crate::constraint;
 use crate::error::{ApiError, Code};
-use crate::fields::{self, Fields};
+use crate::fields::Fields;
 use crate::openai::params;
+use crate::openai::tools::{self, Style};
 use crate::plan::Plan;
 use crate::request;
+use crate::tools::{CallForm, Told};
 
 /// Fields that would change the answer and that this server does not know.
 const UNSUPPORTED: [&str; 4] = ["background", "context_management", "conversation", "prompt"];
@@ -34,7 +36,9 @@ impl Call {
         check(&fields)?;
         let sampling = params::sampling(&fields, model.tokenizer.vocabulary())?;
         let max_tokens = fields.count("max_output_tokens", 1..=u32::MAX)?;
-        let request = Request { sampling, max_tokens, constraint: format(&fields)?, ..Request::default() };
+        let (toolbox, form) = (tools::read(&fields, Style::Responses)?, CallForm::of(model));
+        let constraint = toolbox.constraint(form, format(&fields)?, "text.format")?;
+        let request = Request { sampling, max_tokens, constraint, ..Request::default() };
         let mut extra = Map::new();
         if let Some(reasoning) = fields.nested("reasoning")? {
             params::reasoning_effort(&reasoning, "effort", &mut extra)?;
@@ -45,12 +49,14 @@ impl Call {
         let instructions = instructions.map(|text| json!({"role": "system", "content": text}));
         // They hold for this answer alone, so that they are no part of the conversation that is remembered.
         let messages = instructions.into_iter().chain(conversation.iter().cloned()).collect();
-        let input = ChatInput { messages, add_generation_prompt: true, extra, ..ChatInput::default() };
+        let Told { messages, tools } = Told::new(model, &toolbox, messages);
+        let input = ChatInput { messages, tools, add_generation_prompt: true, extra };
         let prompts = vec![request::conversation(model, "input", &input)?];
         let stream = fields.flag("stream")?.unwrap_or(false);
         let store = fields.flag("store")?.unwrap_or(true);
         let draft = Draft::new(echo(&fields, model, &request), conversation, store);
-        Ok(Self { plan: Plan { prompts, prompt_field: "input", choices: 1, request, calls: None }, stream, draft })
+        let calls = toolbox.is_in_use().then_some(form);
+        Ok(Self { plan: Plan { prompts, prompt_field: "input", choices: 1, request, calls }, stream, draft })
     }
 }
 
@@ -68,14 +74,12 @@ fn previous(fields: &Fields<'_>, responses: &Responses) -> Result<Vec<Value>, Ap
 fn check(fields: &Fields<'_>) -> Result<(), ApiError> {
     request::refuse_unsupported(fields, &UNSUPPORTED)?;
     fields.nested("stream_options")?;
-    fields.flag("parallel_tool_calls")?;
     fields.text("user")?;
     if !matches!(fields.text("truncation")?, None | Some("auto" | "disabled")) {
         return Err(fields.error(Code::InvalidValue, "truncation", "must be auto or disabled"));
     }
     check_metadata(fields)?;
-    refuse_logprobs(fields)?;
-    refuse_tools(fields)
+    refuse_logprobs(fields)
 }
 
 fn check_metadata(fields: &Fields<'_>) -> Result<(), ApiError> {
@@ -102,23 +106,6 @@ fn refuse_logprobs(fields: &Fields<'_>) -> Result<(), ApiError> {
 fn format(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> {
     let Some(text) = fields.nested("text")? else { return Ok(None) };
     text.nested("format")?.map_or(Ok(None), |format| constraint::flat_format(&format))
-}
-
-/// Tools that the model may not use can be left out. Others are not supported yet.
-fn refuse_tools(fields: &Fields<'_>) -> Result<(), ApiError> {
-    match fields.value("tool_choice") {
-        Some(Value::String(choice)) if choice == "none" => return fields.array("tools").map(drop),
-        None => {}
-        Some(Value::String(choice)) if choice == "auto" => {}
-        Some(Value::String(_) | Value::Object(_)) => {
-            return Err(fields.error(Code::UnsupportedValue, "tool_choice", "must be \"auto\" or \"none\" so far"));
-        }
-        Some(other) => return Err(fields::wrong_type("tool_choice", "a string or an object", other)),
-    }
-    match fields.array("tools")? {
-        None | Some([]) => Ok(()),
-        Some(_) => Err(fields.error(Code::UnsupportedParameter, "tools", "are not supported here yet")),
-    }
 }
 
 /// The parts of a response that repeat the request.

@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod input;
+mod item;
 mod store;
 
 use std::sync::Arc;
@@ -30,12 +31,10 @@ pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Resul
         return Ok(sse::respond(run, Events::new(app, draft), keep_alive));
     }
     let (_, answers) = run.collect().await?;
-    let [answer] = answers.as_slice() else {
+    let Ok([answer]) = <[_; 1]>::try_from(answers) else {
         return Err(ApiError::new(Code::Internal, "the engine did not give one answer"));
     };
-    let response = draft.finished(&answer.text, &answer.completion);
-    draft.remember(&app.responses, &answer.text, &response);
-    Ok(Json(response).into_response())
+    Ok(Json(draft.whole(&app.responses, answer)).into_response())
 }
 
 pub(super) async fn retrieve(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
