@@ -1,6 +1,6 @@
 //! What turns tokens into tokens: a group of ranks, or a script in tests.
 
-use crate::request::{EngineError, FinishReason, RankStatistics, Request, TokenInfo};
+use crate::request::{Drafts, EngineError, FinishReason, RankStatistics, Request, TokenInfo};
 
 /// Runs requests, each on the thread that asks for it.
 pub trait Backend: Send + Sync {
@@ -51,6 +51,8 @@ pub struct Outcome {
     pub prefill_ms: f64,
     /// Milliseconds from the first token to the last.
     pub decode_ms: f64,
+    /// What came of drafts.
+    pub drafts: Drafts,
     /// How each rank spent the time; see [`crate::Completion`].
     pub ranks: Vec<RankStatistics>,
 }

@@ -72,6 +72,9 @@ pub struct Request {
     pub ignore_end: bool,
     /// What the answer must look like. Log-probabilities stay those of the model, which knows nothing of it.
     pub constraint: Option<Constraint>,
+    /// Tokens that the answer is likely to contain (OpenAI's `prediction`), from which drafts are made; of the prompt they
+    /// are made anyway.
+    pub prediction: Vec<u32>,
     /// How urgent it is: smaller numbers go first (vLLM's `priority`). Those that wait become more urgent with time.
     pub priority: i32,
     /// On whose behalf it comes. Clients take turns.
@@ -140,9 +143,20 @@ pub struct Completion {
     pub completion_tokens: usize,
     /// Where the time went.
     pub timings: Timings,
+    /// What came of drafts, if any were made.
+    pub drafts: Drafts,
     /// How each rank spent the time since it last told, or since the group was last idle, by rank: where several requests
     /// run at once, it is the share of all of them that had not been told of, so that the sum over answers is right.
     pub ranks: Vec<RankStatistics>,
+}
+
+/// How many tokens were guessed in advance, and how many of them were right.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drafts {
+    /// Tokens drafted.
+    pub drafted: usize,
+    /// Of those, tokens that became part of the answer.
+    pub accepted: usize,
 }
 
 /// How one rank spent some time.

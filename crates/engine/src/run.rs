@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::{Backend, Flow, Observer};
 use crate::handle::ModelInfo;
-use crate::request::{Completion, EngineError, Event, FinishReason, Request, Timings, TokenInfo};
+use crate::request::{Completion, Drafts, EngineError, Event, FinishReason, Request, Timings, TokenInfo};
 use crate::text::TextFilter;
 
 /// Who asked, and how to reach them.
@@ -69,6 +69,7 @@ pub(crate) fn run(
         cached_tokens: listener.cached,
         completion_tokens: listener.generated,
         timings: Timings { queue_ms, prefill_ms: outcome.prefill_ms, decode_ms: outcome.decode_ms, ttft_ms },
+        drafts: outcome.drafts,
         ranks: outcome.ranks,
     }));
     Ok(())
@@ -86,6 +87,7 @@ fn completion_of_nothing(request: &Request, queue_ms: f64) -> Completion {
         cached_tokens: 0,
         completion_tokens: 0,
         timings: Timings { queue_ms, ..Timings::default() },
+        drafts: Drafts::default(),
         ranks: Vec::new(),
     }
 }

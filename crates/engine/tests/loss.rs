@@ -26,6 +26,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         context: 64,
         step_tokens: 16,
         token_latency_ms: None,
+        draft_max: 0,
         crowded: true,
         end_tokens: Vec::new(),
         kv_type: KvType::F16,

@@ -8,8 +8,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use engine::{
-    Backend, Engine, EngineError, Event, FinishReason, Limits, ModelDetails, ModelInfo, Observer, Outcome, Request,
-    SubmitError,
+    Backend, Drafts, Engine, EngineError, Event, FinishReason, Limits, ModelDetails, ModelInfo, Observer, Outcome,
+    Request, SubmitError,
 };
 use model::{Gguf, Tokenizer};
 
@@ -29,7 +29,13 @@ impl Backend for Meeting {
         let missing = |present: &mut usize| *present < self.wanted;
         let present = changed.wait_timeout_while(present, patience, missing).unwrap().0;
         assert!(*present >= self.wanted, "waited in vain for the others");
-        Ok(Outcome { finish: FinishReason::Length, prefill_ms: 0.0, decode_ms: 0.0, ranks: Vec::new() })
+        Ok(Outcome {
+            finish: FinishReason::Length,
+            prefill_ms: 0.0,
+            decode_ms: 0.0,
+            drafts: Drafts::default(),
+            ranks: Vec::new(),
+        })
     }
 }
 

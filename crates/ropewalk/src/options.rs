@@ -52,6 +52,10 @@ pub(crate) struct LayoutOptions {
     /// Most tokens evaluated in one step
     #[arg(long, value_name = "TOKENS", default_value_t = STEP_TOKENS, value_parser = parse_step_tokens)]
     pub(crate) ubatch_size: usize,
+    /// Most tokens that are drafted from what was said before and checked in one step, where that pays; 0 drafts none; the
+    /// answer is the same [default: 15, for benchmarks 0]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u8).range(0..=31))]
+    pub(crate) draft_max: Option<u8>,
     /// Type of the KV cache's elements
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache_type: CacheType,
@@ -69,6 +73,8 @@ pub(crate) struct LayoutOptions {
 const DEFAULT_RANKS: usize = 2;
 /// Most tokens in one step unless said otherwise.
 const STEP_TOKENS: usize = 256;
+/// Most tokens of a draft unless said otherwise: with the token before them as many as logits are computed of at a time.
+pub(crate) const DRAFT_MAX: u8 = 15;
 /// Where ranks of the same machine meet: any free port that only this machine reaches.
 const LOOPBACK: &str = "127.0.0.1:0";
 
@@ -96,6 +102,7 @@ impl LayoutOptions {
             threads: None,
             ctx_size: None,
             ubatch_size: STEP_TOKENS,
+            draft_max: None,
             cache_type: CacheType::F16,
             mmap: false,
             no_mmap: false,

@@ -13,7 +13,7 @@ use crate::group::{Gathering, local_ranks};
 use crate::interrupt;
 use crate::job::RankJob;
 use crate::models;
-use crate::options::{LayoutOptions, ModelOptions};
+use crate::options::{DRAFT_MAX, LayoutOptions, ModelOptions};
 use crate::progress::LoadingProgress;
 use crate::ranks::Children;
 
@@ -100,6 +100,7 @@ impl Session {
             context,
             step_tokens: options.ubatch_size.min(context),
             token_latency_ms,
+            draft_max: options.draft_max.unwrap_or(DRAFT_MAX).into(),
             crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
             kv_type: options.cache_type.kv_type(),

@@ -73,6 +73,8 @@ struct GenerationMetrics {
     cache_queries: Counter,
     cache_hits: Counter,
     generated_tokens: Counter,
+    drafted_tokens: Counter,
+    accepted_tokens: Counter,
     finished: Family<Finish, Counter>,
     first_token: Histogram,
     between_tokens: Histogram,
@@ -146,6 +148,8 @@ impl GenerationMetrics {
         let cache_queries = counter("prefix_cache_queries", "Prompt tokens looked up in the KV cache");
         let cache_hits = counter("prefix_cache_hits", "Prompt tokens found in the KV cache");
         let generated_tokens = counter("generation_tokens", "Tokens generated");
+        let drafted_tokens = counter("spec_decode_num_draft_tokens", "Tokens drafted");
+        let accepted_tokens = counter("spec_decode_num_accepted_tokens", "Drafted tokens that were right");
         let mut histogram = |name: &str, help: &str, buckets: &[f64]| {
             let histogram = Histogram::new(buckets.iter().copied());
             registry.register(format!("ropewalk:{name}_seconds"), help, histogram.clone());
@@ -170,6 +174,8 @@ impl GenerationMetrics {
             cache_queries,
             cache_hits,
             generated_tokens,
+            drafted_tokens,
+            accepted_tokens,
             finished,
             first_token,
             between_tokens,
@@ -225,6 +231,8 @@ impl Meter {
         metrics.cache_hits.inc_by(completion.cached_tokens as u64);
         // Tokens that never became text, such as the end-of-text token, are only known now.
         metrics.generated_tokens.inc_by(completion.completion_tokens.saturating_sub(self.counted) as u64);
+        metrics.drafted_tokens.inc_by(completion.drafts.drafted as u64);
+        metrics.accepted_tokens.inc_by(completion.drafts.accepted as u64);
         metrics.end_to_end.observe(self.submitted.elapsed().as_secs_f64());
         metrics.queue.observe(completion.timings.queue_ms / 1000.0);
         metrics.prefill.observe(completion.timings.prefill_ms / 1000.0);

@@ -199,8 +199,8 @@ impl State {
             FromRank::Tokens { tokens } => {
                 tokens.into_iter().for_each(|(id, token)| self.pass_on(id, Word::Token(token)));
             }
-            FromRank::Done { id, finish, prefill_ms, decode_ms, ranks } => {
-                self.pass_on(id, Word::Done(Outcome { finish, prefill_ms, decode_ms, ranks }));
+            FromRank::Done { id, finish, prefill_ms, decode_ms, drafts, ranks } => {
+                self.pass_on(id, Word::Done(Outcome { finish, prefill_ms, decode_ms, drafts, ranks }));
             }
         }
     }

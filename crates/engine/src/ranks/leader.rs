@@ -16,7 +16,8 @@ use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
 use crate::ranks::slots::Slots;
-use crate::request::{FinishReason, RankStatistics, Request};
+use crate::ranks::speculation::{DRAFTS_MAX, StepCost};
+use crate::request::{Drafts, FinishReason, RankStatistics, Request};
 
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ pub(crate) struct Leader<'a> {
     guides: Guides,
     schedule: Schedule,
     pace: Pace,
+    cost: StepCost,
     /// Generations that have ended but for the ranks' reports.
     ended: VecDeque<Ended>,
     /// What is under way, in order.
@@ -57,9 +59,11 @@ enum Flight {
 }
 
 /// When a step was begun, and what of it was prompts.
+#[derive(Clone, Copy)]
 struct Begun {
     at: Instant,
     prompt_tokens: usize,
+    tokens: usize,
 }
 
 /// A generation that has come to its end.
@@ -68,6 +72,7 @@ struct Ended {
     finish: FinishReason,
     prefill_ms: f64,
     decode_ms: f64,
+    drafts: Drafts,
 }
 
 impl<'a> Leader<'a> {
@@ -88,6 +93,7 @@ impl<'a> Leader<'a> {
             guides: Guides::new(model, &job.end_tokens),
             schedule: Schedule::default(),
             pace: Pace::new(job.token_latency_ms.map(|latency| Duration::from_millis(latency.into()))),
+            cost: StepCost::default(),
             ended: VecDeque::new(),
             flights: VecDeque::new(),
             shares: Vec::new(),
@@ -156,8 +162,8 @@ impl<'a> Leader<'a> {
         let before = self.waiting.len();
         self.waiting.retain(|(waiting, _)| *waiting != id);
         if self.waiting.len() < before {
-            let finish = FinishReason::Cancelled;
-            self.tell(&FromRank::Done { id, finish, prefill_ms: 0.0, decode_ms: 0.0, ranks: Vec::new() })?;
+            let (finish, drafts) = (FinishReason::Cancelled, Drafts::default());
+            self.tell(&FromRank::Done { id, finish, prefill_ms: 0.0, decode_ms: 0.0, drafts, ranks: Vec::new() })?;
         }
         Ok(())
     }
@@ -172,7 +178,8 @@ impl<'a> Leader<'a> {
             }
             let (vocabulary, context) = (self.member.vocabulary_size(), self.member.job().context);
             let guide = request.constraint.as_ref().map(|constraint| self.guides.guide(constraint));
-            let mut sequence = Sequence::new(id, request, place, vocabulary, context);
+            let draft_max = self.member.job().draft_max;
+            let mut sequence = Sequence::new(id, request, place, (vocabulary, context, draft_max));
             guide.into_iter().for_each(|guide| sequence.follow(guide));
             self.schedule.add(sequence.slot, sequence.prompt_left());
             self.sequences.push(sequence);
@@ -223,14 +230,19 @@ impl<'a> Leader<'a> {
         if self.shares.is_empty() {
             return Ok(false);
         }
-        let mut begun = Begun { at: Instant::now(), prompt_tokens: 0 };
+        let mut begun = Begun { at: Instant::now(), prompt_tokens: 0, tokens: 0 };
         self.step.clear();
         let (mut asked, mut owners) = (Vec::new(), Vec::new());
+        let mut drafts = DRAFTS_MAX;
         for share in &self.shares {
             let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
                 continue;
             };
-            begun.prompt_tokens += if sequence.prompt_left() > 0 { share.tokens } else { 0 };
+            if sequence.prompt_left() > 0 {
+                begun.prompt_tokens += share.tokens;
+            } else {
+                drafts -= sequence.draft(drafts);
+            }
             let (tokens, wanted) = sequence.take(share.tokens);
             self.step.push(share.slot, self.slots.len(share.slot), tokens, wanted);
             self.slots.extend(share.slot, tokens);
@@ -238,10 +250,11 @@ impl<'a> Leader<'a> {
             asked.extend(self.step.asked());
             owners.resize(asked.len(), sequence.id);
         }
+        begun.tokens = self.step.tokens.len();
         let bytes = self.member.answer_bytes(&asked);
         self.member.lead_step(&self.step)?;
         self.flights.push_back(Flight::Step { asked, owners, bytes, begun });
-        if self.step.tokens.len() > self.step.stretches.len() {
+        if begun.prompt_tokens > 0 {
             self.tell(&FromRank::Progress {})?;
         }
         Ok(true)
@@ -257,8 +270,8 @@ impl<'a> Leader<'a> {
             }
             Some(Flight::Report { ended, mut ranks }) => {
                 self.member.finish_reports(&mut ranks)?;
-                let Ended { id, finish, prefill_ms, decode_ms } = ended;
-                self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, ranks })?;
+                let Ended { id, finish, prefill_ms, decode_ms, drafts } = ended;
+                self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, drafts, ranks })?;
             }
         }
         Ok(true)
@@ -268,13 +281,18 @@ impl<'a> Leader<'a> {
     /// stage took, and the others take about as long.
     fn learn_pace(&mut self, begun: &Begun, answered: bool) {
         let stages = if answered { 1 } else { self.member.job().layout.pipeline as u32 };
-        self.pace.learn(begun.prompt_tokens, begun.at.elapsed() * stages);
+        let took = begun.at.elapsed() * stages;
+        self.pace.learn(begun.prompt_tokens, took);
+        if begun.prompt_tokens == 0 {
+            self.cost.learn(begun.tokens, took.as_secs_f64());
+        }
     }
 
     /// Receives the answers to a step and tells the front what they have led to.
     fn hear_answers(&mut self, asked: &[Asked], owners: &[u64]) -> Result<(), RankError> {
         let mut tokens = Vec::new();
         let mut ended = Vec::new();
+        let price = self.cost.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
         for (asked, owners) in asked.chunks(LOGIT_ROWS).zip(owners.chunks(LOGIT_ROWS)) {
             let (answers, end_tokens) = self.member.receive_answers(asked)?;
             for (index, (&asked, &id)) in asked.iter().zip(owners).enumerate() {
@@ -284,10 +302,11 @@ impl<'a> Leader<'a> {
                 if let Some((tokens, cached)) = outgoing.prompt {
                     send(self.control, &FromRank::Prompt { id, tokens, cached })?;
                 }
-                match outgoing.finish {
-                    Some(finish) => ended.push((id, finish)),
-                    None if outgoing.token.is_some() => self.schedule.wake(sequence.slot),
-                    None => {}
+                if let Some(finish) = outgoing.finish {
+                    ended.push((id, finish));
+                } else if outgoing.ready {
+                    self.slots.take_back(sequence.slot, sequence.settle(price));
+                    self.schedule.wake(sequence.slot);
                 }
                 tokens.extend(outgoing.token.map(|token| (id, token)));
             }
@@ -309,7 +328,7 @@ impl<'a> Leader<'a> {
         self.schedule.remove(sequence.slot);
         self.slots.release(sequence.slot);
         let (prefill_ms, decode_ms) = sequence.times();
-        self.ended.push_back(Ended { id: sequence.id, finish, prefill_ms, decode_ms });
+        self.ended.push_back(Ended { id: sequence.id, finish, prefill_ms, decode_ms, drafts: sequence.drafts() });
     }
 
     fn tell(&mut self, message: &FromRank) -> Result<(), RankError> {

@@ -14,6 +14,7 @@ use crate::ranks::answers::{Answers, answer_length, pack};
 use crate::ranks::leader::ANSWERS_AHEAD_MAX;
 use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
 use crate::ranks::protocol::{Job, Weights};
+use crate::ranks::speculation::DRAFTS_MAX;
 use crate::request::RankStatistics;
 
 /// A rank that cannot go on.
@@ -343,7 +344,12 @@ fn has_cables(fabric: &mut Fabric, stage: &Team) -> Result<bool, RankError> {
 
 /// What a rank has room for.
 fn room(job: &Job) -> Room {
-    Room { slots: job.slots, context: job.context, step_tokens: job.step_tokens.saturating_add(job.slots) }
+    let drafts = if job.draft_max > 0 { DRAFTS_MAX } else { 0 };
+    Room {
+        slots: job.slots,
+        context: job.context,
+        step_tokens: job.step_tokens.saturating_add(job.slots).saturating_add(drafts),
+    }
 }
 
 /// Moves the weights to memory of their own if that is wanted, where so many bytes were available when all began to load.

@@ -17,6 +17,7 @@ mod sequence;
 #[cfg(test)]
 mod simulation;
 mod slots;
+mod speculation;
 
 pub use front::{Front, Readiness, StartError};
 pub use layout::{Layout, LayoutError, MOST_RANKS};

@@ -65,6 +65,8 @@ pub(crate) enum Wanted {
     All,
     /// So many of the likeliest candidates to follow the last token.
     Best(usize),
+    /// So many of the likeliest candidates to follow each token.
+    EachBest(usize),
 }
 
 /// A token of a step of which rank 0 wants to know something.
@@ -100,6 +102,7 @@ impl Step {
                 Wanted::Last => (end - 1..end, None),
                 Wanted::All => (end - stretch.tokens..end, None),
                 Wanted::Best(count) => (end - 1..end, Some(count)),
+                Wanted::EachBest(count) => (end - stretch.tokens..end, Some(count)),
             };
             rows.map(move |row| Asked { row, best })
         })
@@ -187,6 +190,7 @@ fn encode_wanted(wanted: Wanted) -> u32 {
         Wanted::Last => 1,
         Wanted::All => 2,
         Wanted::Best(count) => 3 | (count as u32) << 8,
+        Wanted::EachBest(count) => 4 | (count as u32) << 8,
     }
 }
 
@@ -196,6 +200,7 @@ fn decode_wanted(word: u32) -> Option<Wanted> {
         (1, 0) => Some(Wanted::Last),
         (2, 0) => Some(Wanted::All),
         (3, count @ 1..=CANDIDATES_MAX) => Some(Wanted::Best(count)),
+        (4, count @ 1..=CANDIDATES_MAX) => Some(Wanted::EachBest(count)),
         _ => None,
     }
 }
@@ -234,25 +239,28 @@ mod tests {
         step.push(0, 0, &[4], Wanted::Nothing);
         step.push(1, 7, &[3], Wanted::Best(40));
         step.push(1, 8, &[3, 6], Wanted::All);
+        step.push(2, 7, &[8, 9], Wanted::EachBest(2));
         encode_step(&mut message, &step);
         assert_eq!(decoded(&message, ROOM), Some(step.clone()));
         let asked: Vec<_> = step.asked().map(|asked| (asked.row, asked.best)).collect();
-        assert_eq!(asked, [(1, None), (3, Some(40)), (4, None), (5, None)]);
+        assert_eq!(asked, [(1, None), (3, Some(40)), (4, None), (5, None), (6, Some(2)), (7, Some(2))]);
         // The same plan fits neither fewer slots nor a shorter context nor a smaller step.
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 6 }), Some(step));
-        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 6 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 6 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 5 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 8 }), Some(step));
+        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 8 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 8 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 7 }), None);
     }
 
     #[test]
     fn candidates_have_a_bound() {
         let mut message = Vec::new();
         for (count, fits) in [(0, false), (1, true), (CANDIDATES_MAX, true), (CANDIDATES_MAX + 1, false)] {
-            let mut step = Step::default();
-            step.push(0, 0, &[1], Wanted::Best(count));
-            encode_step(&mut message, &step);
-            assert_eq!(decoded(&message, ROOM).is_some(), fits, "{count}");
+            for wanted in [Wanted::Best(count), Wanted::EachBest(count)] {
+                let mut step = Step::default();
+                step.push(0, 0, &[1], wanted);
+                encode_step(&mut message, &step);
+                assert_eq!(decoded(&message, ROOM).is_some(), fits, "{count}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use kernels::KvType;
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::layout::Layout;
-use crate::request::{FinishReason, RankStatistics, Request, TokenInfo};
+use crate::request::{Drafts, FinishReason, RankStatistics, Request, TokenInfo};
 
 /// What a rank is told when it joins: which model to run and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub struct Job {
     pub step_tokens: usize,
     /// Longest time between two tokens of a stream while prompts are evaluated, where that is to be kept, in milliseconds.
     pub token_latency_ms: Option<u32>,
+    /// Most tokens that are drafted for a sequence in one step; 0 for none.
+    pub draft_max: usize,
     /// Whether the ranks of the front's machine have more threads than it has cores, so that waiting ones must give
     /// theirs up.
     pub crowded: bool,
@@ -80,7 +82,7 @@ pub(crate) enum FromRank {
     /// Tokens were drawn, one for each of some requests.
     Tokens { tokens: Vec<(u64, TokenInfo)> },
     /// The request has ended.
-    Done { id: u64, finish: FinishReason, prefill_ms: f64, decode_ms: f64, ranks: Vec<RankStatistics> },
+    Done { id: u64, finish: FinishReason, prefill_ms: f64, decode_ms: f64, drafts: Drafts, ranks: Vec<RankStatistics> },
     /// This rank cannot go on. `lost` is the rank that it could not reach, if that is why.
     Failed { message: String, lost: Option<usize> },
 }

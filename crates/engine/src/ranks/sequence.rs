@@ -5,7 +5,8 @@ use std::time::Instant;
 use crate::guide::{Guide, Verdict};
 use crate::ranks::answers::Answer;
 use crate::ranks::plan::Wanted;
-use crate::request::{FinishReason, Request, TokenInfo};
+use crate::ranks::speculation::Speculation;
+use crate::request::{Drafts, FinishReason, Request, TokenInfo};
 use crate::sampler::{LogProbabilities, Sampler};
 
 /// A request in a slot of the KV cache.
@@ -22,7 +23,12 @@ pub(crate) struct Sequence {
     /// What is known of the prompt's tokens, where asked for.
     evaluated: Vec<TokenInfo>,
     generated: usize,
-    /// The token drawn last, with which it goes on.
+    /// The token drawn last, with which it goes on, and a draft of those that may follow.
+    pending: Vec<u32>,
+    /// Answers to them that were heard, and whether the rest of them is of no use as what was drawn is not what was drafted.
+    heard: usize,
+    astray: bool,
+    speculation: Option<Speculation>,
     last: u32,
     started: Instant,
     /// When the prompt was done and the first token was drawn.
@@ -36,22 +42,25 @@ pub(crate) struct Outgoing {
     pub(crate) prompt: Option<(Vec<TokenInfo>, usize)>,
     /// A token was drawn.
     pub(crate) token: Option<TokenInfo>,
+    /// All answers about its tokens of the step were heard, so that it can go on.
+    pub(crate) ready: bool,
     /// The sequence has ended.
     pub(crate) finish: Option<FinishReason>,
 }
 
 impl Sequence {
-    /// A request in `slot`, which holds the first `reused` tokens of its prompt.
+    /// A request in `slot`, which holds the first `reused` tokens of its prompt. Drafts have at most `draft_max` tokens.
     pub(crate) fn new(
         id: u64,
         request: Request,
         (slot, reused): (usize, usize),
-        vocabulary: usize,
-        context: usize,
+        (vocabulary, context, draft_max): (usize, usize, usize),
     ) -> Self {
         let room = context.saturating_sub(request.prompt.len());
         let most = request.max_tokens.unwrap_or(usize::MAX).min(room);
         let sampler = Sampler::new(&request, vocabulary, most);
+        let speculation =
+            (draft_max > 0 && most > 1).then(|| Speculation::new(&request.prediction, &request.prompt, draft_max));
         Self {
             id,
             slot,
@@ -61,6 +70,10 @@ impl Sequence {
             taken: 0,
             evaluated: Vec::new(),
             generated: 0,
+            pending: Vec::with_capacity(1 + draft_max),
+            heard: 0,
+            astray: false,
+            speculation,
             last: 0,
             started: Instant::now(),
             answered: None,
@@ -89,11 +102,36 @@ impl Sequence {
         self.request.prompt.len() - self.reused - self.taken
     }
 
-    /// The next `count` tokens that a step takes, and what is wanted of them.
+    /// Makes a draft for the next step, of at most `most` tokens; says how many there are.
+    pub(crate) fn draft(&mut self, most: usize) -> usize {
+        // The last token that it generates is not evaluated any more.
+        let most = most.min(self.most - self.generated - 1);
+        if let Some(speculation) = &mut self.speculation {
+            self.pending.extend_from_slice(speculation.draft(most));
+        }
+        self.pending.len() - 1
+    }
+
+    /// The step is over: returns how many drafted tokens were wrong, each of which has cost as much as `price` others.
+    pub(crate) fn settle(&mut self, price: f64) -> usize {
+        self.speculation.as_mut().map_or(0, |speculation| speculation.settle(price))
+    }
+
+    /// What came of all drafts.
+    pub(crate) fn drafts(&self) -> Drafts {
+        self.speculation.as_ref().map_or_else(Drafts::default, Speculation::total)
+    }
+
+    /// The next `count` tokens that a step takes (after the prompt the last one and the draft), and what is wanted of them.
     pub(crate) fn take(&mut self, count: usize) -> (&[u32], Wanted) {
         let left = self.prompt_left();
         if left == 0 {
-            return (std::slice::from_ref(&self.last), self.sampler.wanted());
+            let wanted = match self.sampler.wanted() {
+                wanted if self.pending.len() == 1 => wanted,
+                Wanted::Best(count) => Wanted::EachBest(count),
+                _ => Wanted::All,
+            };
+            return (&self.pending, wanted);
         }
         let first = self.reused + self.taken;
         self.taken += count;
@@ -121,22 +159,43 @@ impl Sequence {
                 return outgoing;
             }
         }
+        // Answers about a prompt are all but one heard above.
+        self.heard += 1;
+        let last = self.heard >= self.pending.len();
+        outgoing.ready = last;
+        if self.astray {
+            self.begin_anew(last);
+            return outgoing;
+        }
         let token = self.draw(answer);
         let verdict = self.sampler.verdict();
         if verdict == Verdict::Broken {
+            self.astray = true;
             outgoing.finish = Some(FinishReason::ConstraintFailed);
             return outgoing;
         }
         self.answered.get_or_insert_with(Instant::now);
         self.generated += 1;
+        self.astray = !self.speculation.as_mut().is_some_and(|speculation| speculation.hear(token.id));
         self.last = token.id;
         if verdict == Verdict::Complete || !self.request.ignore_end && end_tokens.contains(&token.id) {
             outgoing.finish = Some(FinishReason::Stop);
         } else if self.generated == self.most {
             outgoing.finish = Some(FinishReason::Length);
         }
+        self.astray |= outgoing.finish.is_some();
+        self.begin_anew(last && outgoing.finish.is_none());
         outgoing.token = Some(token);
         outgoing
+    }
+
+    /// Goes on with the token drawn last, if all answers were heard.
+    fn begin_anew(&mut self, last: bool) {
+        if last {
+            self.pending.clear();
+            self.pending.push(self.last);
+            (self.heard, self.astray) = (0, false);
+        }
     }
 
     /// Adds what logits say of the next token of the prompt. False if there is none: they are those of its last token.

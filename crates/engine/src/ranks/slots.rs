@@ -53,6 +53,12 @@ impl Slots {
         self.slots[slot].cached.extend_from_slice(tokens);
     }
 
+    /// Takes back the last `tokens` tokens of a slot, whose keys and values are written over by those that come instead.
+    pub(crate) fn take_back(&mut self, slot: usize, tokens: usize) {
+        let cached = &mut self.slots[slot].cached;
+        cached.truncate(cached.len().saturating_sub(tokens));
+    }
+
     /// The sequence in a slot has ended; what it holds stays for others to begin with.
     pub(crate) fn release(&mut self, slot: usize) {
         self.slots[slot].busy = false;

@@ -48,6 +48,7 @@ impl Group {
             context: 512,
             step_tokens: 80,
             token_latency_ms: None,
+            draft_max: 0,
             crowded: true,
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,

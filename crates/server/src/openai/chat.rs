@@ -16,7 +16,7 @@ use super::logprobs::ChatLogprobs;
 use super::params::{self, Common, StreamOptions};
 use super::tools::{self, Style};
 use super::usage::Usage;
-use super::{finish_reason, messages, new_id, now};
+use super::{finish_reason, messages, new_id, now, prediction};
 use crate::app::App;
 use crate::body::JsonBody;
 use crate::error::{ApiError, Code};
@@ -59,6 +59,7 @@ impl Call {
         let Common { mut request, choices, stream } = Common::read(&fields, model)?;
         request::refuse_unsupported(&fields, &UNSUPPORTED)?;
         request.logprobs = logprobs(&fields)?;
+        request.prediction = prediction::read(&fields, model)?;
         request.max_tokens = match fields.count("max_completion_tokens", 1..=u32::MAX)? {
             Some(limit) => Some(limit),
             None => fields.count("max_tokens", 1..=u32::MAX)?,

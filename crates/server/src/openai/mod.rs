@@ -7,6 +7,7 @@ mod logprobs;
 mod messages;
 mod models;
 mod params;
+mod prediction;
 mod prompt;
 mod responses;
 mod tokenization;

@@ -10,11 +10,19 @@ pub(super) struct Usage {
     completion_tokens: usize,
     total_tokens: usize,
     prompt_tokens_details: PromptTokensDetails,
+    completion_tokens_details: CompletionTokensDetails,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct PromptTokensDetails {
     cached_tokens: usize,
+}
+
+/// What came of drafts, under OpenAI's names for predicted outputs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+struct CompletionTokensDetails {
+    accepted_prediction_tokens: usize,
+    rejected_prediction_tokens: usize,
 }
 
 impl Usage {
@@ -25,6 +33,9 @@ impl Usage {
             self.prompt_tokens_details.cached_tokens += completion.cached_tokens;
         }
         self.completion_tokens += completion.completion_tokens;
+        let details = &mut self.completion_tokens_details;
+        details.accepted_prediction_tokens += completion.drafts.accepted;
+        details.rejected_prediction_tokens += completion.drafts.drafted.saturating_sub(completion.drafts.accepted);
         self.total_tokens = self.prompt_tokens + self.completion_tokens;
     }
 }

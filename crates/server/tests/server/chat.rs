@@ -43,6 +43,7 @@ async fn answers_with_a_message_and_the_counts() {
             "completion_tokens": generated,
             "total_tokens": prompt.len() + generated,
             "prompt_tokens_details": {"cached_tokens": 1},
+            "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
         },
     });
     assert_eq!(body, expected);
@@ -241,4 +242,25 @@ async fn contents_in_parts_and_developer_messages_are_rendered() {
         <|im_start|>assistant\nC<|im_end|>\n<|im_start|>user\nD<|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(server.only_request().prompt, tokens(expected));
     assert!(MODEL.template.is_some());
+}
+
+#[tokio::test]
+async fn a_prediction_reaches_the_engine() {
+    let server = Server::start(says("x")).await;
+    for content in
+        [json!("Hello there"), json!([{"type": "text", "text": "Hello"}, {"type": "text", "text": " there"}])]
+    {
+        let prediction = json!({"type": "content", "content": content});
+        server.post("/v1/chat/completions", &chat(json!({"prediction": prediction}))).await.ok();
+    }
+    assert!(server.requests().iter().all(|request| request.prediction == tokens("Hello there")));
+    for wrong in [
+        json!("Hello"),
+        json!({"type": "content"}),
+        json!({"type": "audio", "content": "x"}),
+        json!({"type": "content", "content": 3}),
+    ] {
+        let answer = server.post("/v1/chat/completions", &chat(json!({"prediction": wrong}))).await;
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.text());
+    }
 }

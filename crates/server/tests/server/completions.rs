@@ -25,6 +25,7 @@ async fn answers_with_text_and_the_counts() {
             "completion_tokens": generated,
             "total_tokens": prompt + generated,
             "prompt_tokens_details": {"cached_tokens": 1},
+            "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
         },
     });
     assert_eq!(body, expected);

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
 use engine::{
-    Backend, EngineError, FinishReason, Flow, ModelDetails, Observer, Outcome, RankStatistics, Request, TokenInfo,
-    TopToken,
+    Backend, Drafts, EngineError, FinishReason, Flow, ModelDetails, Observer, Outcome, RankStatistics, Request,
+    TokenInfo, TopToken,
 };
 use model::{ChatTemplate, EncodeOptions, Gguf, Tokenizer};
 
@@ -75,7 +75,7 @@ fn report_prompt(request: &Request, observer: &mut dyn Observer) -> Flow {
 
 pub(crate) fn outcome(finish: FinishReason) -> Outcome {
     let rank = RankStatistics { compute_ms: 2000.0, wait_ms: 500.0, peak_rss_bytes: 1 << 20 };
-    Outcome { finish, prefill_ms: 3.0, decode_ms: 5.0, ranks: vec![rank, rank] }
+    Outcome { finish, prefill_ms: 3.0, decode_ms: 5.0, drafts: Drafts::default(), ranks: vec![rank, rank] }
 }
 
 /// Says these tokens and then an end-of-text token, within the request's limit.

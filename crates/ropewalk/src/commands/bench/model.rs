@@ -9,7 +9,7 @@ use super::answers::Answers;
 use super::roofline::Roofline;
 use super::spread::Spread;
 use crate::commands::{print_json, print_now};
-use crate::options::ModelOptions;
+use crate::options::{LayoutOptions, ModelOptions};
 use crate::session::Session;
 use crate::table;
 
@@ -66,7 +66,10 @@ pub(super) fn run(arguments: &Arguments, model: &ModelOptions) -> anyhow::Result
         bail!("--repetitions must be at least 1, and --n-prompt or --n-gen too");
     }
     let mut roofline = arguments.roofline.then(|| Roofline::new(model, &arguments.layout)).transpose()?;
-    let session = Session::start_parallel(model, &arguments.layout, arguments.parallel.into())?;
+    // What is measured is the cost of a token, not how well it can be guessed.
+    let draft_max = arguments.layout.draft_max.or(Some(0));
+    let layout = LayoutOptions { draft_max, ..arguments.layout.clone() };
+    let session = Session::start_parallel(model, &layout, arguments.parallel.into())?;
     check_lengths(&rows, session.engine.model().context)?;
     let mut bench = Bench { session: &session, arguments, seed: 0, memory: Memory::default() };
     let mut rows = rows.into_iter().map(|lengths| bench.measure(lengths)).collect::<anyhow::Result<Vec<_>>>()?;
