@@ -36,6 +36,8 @@ pub trait Observer {
     /// The prompt was evaluated, `cached` tokens of it from the KV cache. `tokens` is empty unless the request asked
     /// for `prompt_logprobs`.
     fn prompt(&mut self, tokens: Vec<TokenInfo>, cached: usize) -> Flow;
+    /// The embedding of the prompt is known.
+    fn embedding(&mut self, values: Vec<f32>) -> Flow;
     /// A token was drawn.
     fn token(&mut self, token: TokenInfo) -> Flow;
     /// Polled while the backend waits (several times a second), so that a caller that left frees the ranks.

@@ -21,6 +21,6 @@ pub use guide::{Constraint, ConstraintError};
 pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};
 pub use memory::peak_resident_bytes;
 pub use request::{
-    Completion, Drafts, EngineError, Event, FinishReason, RankStatistics, Request, Sampling, SubmitError, Timings,
-    TokenInfo, TopToken,
+    Completion, Drafts, EngineError, Event, FinishReason, Pooling, RankStatistics, Request, Sampling, SubmitError,
+    Timings, TokenInfo, TopToken,
 };

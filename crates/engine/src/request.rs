@@ -72,6 +72,8 @@ pub struct Request {
     pub ignore_end: bool,
     /// What the answer must look like. Log-probabilities stay those of the model, which knows nothing of it.
     pub constraint: Option<Constraint>,
+    /// Instead of an answer, the embedding of the prompt.
+    pub embed: Option<Pooling>,
     /// Tokens that the answer is likely to contain (OpenAI's `prediction`), from which drafts are made; of the prompt they
     /// are made anyway.
     pub prediction: Vec<u32>,
@@ -79,6 +81,16 @@ pub struct Request {
     pub priority: i32,
     /// On whose behalf it comes. Clients take turns.
     pub client: String,
+}
+
+/// How the hidden states of a text's tokens become one embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// That of the last token.
+    Last,
 }
 
 /// A candidate for one position.
@@ -175,6 +187,8 @@ pub struct RankStatistics {
 pub enum Event {
     /// The prompt was evaluated; one entry per prompt token where `prompt_logprobs` was asked for, else empty.
     Prompt(Vec<TokenInfo>),
+    /// The embedding of the prompt, where asked for: as many values as the model's hidden state has, of length 1.
+    Embedding(Vec<f32>),
     /// New text, whole UTF-8 characters, never part of a stop string, and the tokens it came from. Either may be
     /// empty: a token may not complete a character, and held-back text may be released without a new token.
     Text {

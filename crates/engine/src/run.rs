@@ -125,6 +125,11 @@ impl Observer for Listener<'_> {
         self.flow()
     }
 
+    fn embedding(&mut self, values: Vec<f32>) -> Flow {
+        self.caller.send(Event::Embedding(values));
+        self.flow()
+    }
+
     fn token(&mut self, token: TokenInfo) -> Flow {
         self.generated += 1;
         self.first_token_ms.get_or_insert_with(|| milliseconds_since(self.caller.submitted));

@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use kernels::{Activations, Forms, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len};
+use kernels::{
+    Activations, Forms, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len,
+    rms_norm_in_place,
+};
 
 use crate::arch::Blueprint;
 use crate::blocks::{self, Block, Scratch};
@@ -218,6 +221,21 @@ impl Shard {
         let normed = Rows::Normed { x: picked, weight: &head.norm, epsilon: self.epsilon };
         head.activations.load(&self.pool, &normed, Forms::for_weights(&[&head.weights]));
         multiply(&self.pool, &head.activations, &mut [Product { weights: &head.weights, bias: None, out, stride }]);
+    }
+
+    /// Values of a token's hidden state.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Writes the hidden states of the tokens `rows` of the step, as the final norm leaves them, to `out`,
+    /// `[rows, width]`. Only on the last stage; elsewhere it does nothing.
+    pub fn normed(&mut self, rows: &[usize], out: &mut [f32]) {
+        let Some(head) = &self.head else { return };
+        for (row, to) in rows.iter().zip(out.chunks_exact_mut(self.width)) {
+            to.copy_from_slice(&self.hidden[row * self.width..(row + 1) * self.width]);
+        }
+        rms_norm_in_place(&self.pool, out, self.width, &head.norm, self.epsilon);
     }
 
     /// Bytes of weights that this rank reads per token.

@@ -90,6 +90,31 @@ fn check(name: &str) {
     assert!(worst < 1e-3, "{name}: relative error {worst}");
 }
 
+/// The hidden states behind the logits: with as many rows of the vocabulary as there are, the product of both determines
+/// them, so that they are those of the reference where the logits are.
+#[test]
+fn normed_hidden_states_give_the_logits() {
+    for name in ["tiny-llama.gguf", "tiny-gemma3.gguf"] {
+        let mut model = Whole::open(name, 1, 64);
+        let tokens: Vec<u32> = (0..40).map(|token| token * 37 % 288).collect();
+        let logits = model.logits(&tokens, 64);
+        let width = model.shard.width();
+        let mut hidden = vec![0.0; tokens.len() * width];
+        model.shard.normed(&(0..tokens.len()).collect::<Vec<_>>(), &mut hidden);
+        let file = Gguf::open(&golden(name)).unwrap();
+        let head = if file.find("output.weight").is_some() { "output.weight" } else { "token_embd.weight" };
+        let tensor = file.tensor(head).unwrap();
+        let mut weights = vec![0.0; model.vocabulary * width];
+        kernels::dequantize(tensor.info.dtype, &tensor.data, &mut weights).unwrap();
+        for (hidden, logits) in hidden.chunks(width).zip(logits.chunks(model.vocabulary)) {
+            for (weights, logit) in weights.chunks(width).zip(logits) {
+                let product: f32 = weights.iter().zip(hidden).map(|(weight, value)| weight * value).sum();
+                assert!((product - logit).abs() < 1e-3 * (1.0 + logit.abs()), "{name}: {product} is not {logit}");
+            }
+        }
+    }
+}
+
 /// The greedy continuation, one token at a time, equals the recorded one.
 fn check_greedy(name: &str) {
     let index: Value = serde_json::from_slice(&std::fs::read(golden(&format!("{name}.json"))).unwrap()).unwrap();

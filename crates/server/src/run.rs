@@ -50,6 +50,8 @@ pub(crate) struct Run {
     current: Vec<Current>,
     /// What happened but was not reported yet.
     ready: VecDeque<(usize, Progress)>,
+    /// Embeddings that are complete, by generation.
+    embeddings: BTreeMap<usize, Vec<f32>>,
     /// Index of the generation to be submitted next.
     next: usize,
     /// Whether the queue was full. That is tried again when a generation of this plan has ended.
@@ -73,7 +75,8 @@ impl Run {
     pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = lease.deadline();
         let (current, ready) = (Vec::new(), VecDeque::new());
-        let mut run = Self { app, lease, plan, current, ready, next: 0, full: false, deadline };
+        let mut run =
+            Self { app, lease, plan, current, ready, embeddings: BTreeMap::new(), next: 0, full: false, deadline };
         run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
     }
@@ -127,6 +130,9 @@ impl Run {
                 current.meter.tokens(tokens.len());
                 let parts = current.parser.as_mut().map_or_else(|| vec![Part::Text(text.clone())], |it| it.push(&text));
                 self.report(index, parts, tokens);
+            }
+            Some(Event::Embedding(values)) => {
+                self.embeddings.insert(index, values);
             }
             // This server cancels by dropping the generation, so somebody else stopped the engine.
             Some(Event::Done(Completion { finish: FinishReason::Cancelled, .. })) => return Err(shutting_down()),
@@ -205,6 +211,12 @@ impl Run {
 
     fn refused(&self, error: &SubmitError) -> ApiError {
         ApiError::refused(error, self.plan.prompt_field)
+    }
+
+    /// Carries out a plan of embeddings and returns them in the order of its prompts.
+    pub(crate) async fn embeddings(mut self) -> Result<Vec<Vec<f32>>, ApiError> {
+        while self.next().await?.is_some() {}
+        Ok(self.embeddings.into_values().collect())
     }
 
     /// Carries out the whole plan and returns it with one answer per generation.

@@ -21,6 +21,7 @@ pub(crate) enum Heard {
 /// What comes from rank 0 about one request.
 pub(crate) enum Word {
     Prompt(Vec<TokenInfo>, usize),
+    Embedding(Vec<f32>),
     Token(TokenInfo),
     Done(Outcome),
 }
@@ -196,6 +197,7 @@ impl State {
             FromRank::Loading { .. } => self.fail_by(rank, "it said how far it is after it was ready".to_owned()),
             FromRank::Progress {} => {}
             FromRank::Prompt { id, tokens, cached } => self.pass_on(id, Word::Prompt(tokens, cached)),
+            FromRank::Embedding { id, values } => self.pass_on(id, Word::Embedding(values)),
             FromRank::Tokens { tokens } => {
                 tokens.into_iter().for_each(|(id, token)| self.pass_on(id, Word::Token(token)));
             }

@@ -120,6 +120,7 @@ impl Front {
         loop {
             let flow = match words.recv_timeout(POLL) {
                 Ok(Word::Prompt(tokens, cached)) => observer.prompt(tokens, cached),
+                Ok(Word::Embedding(values)) => observer.embedding(values),
                 Ok(Word::Token(token)) if !cancelled => observer.token(token),
                 Ok(Word::Token(_)) => Flow::Continue,
                 Ok(Word::Done(outcome)) => return Ok(outcome),

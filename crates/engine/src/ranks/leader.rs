@@ -1,6 +1,7 @@
 //! Rank 0: runs requests over the group, many at a time, step by step.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use model::LOGIT_ROWS;
 use crate::guide::Guides;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
-use crate::ranks::plan::{Asked, Signal, Step};
+use crate::ranks::plan::{Asked, Signal, Step, Wanted};
 use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
@@ -53,7 +54,7 @@ pub(crate) struct Leader<'a> {
 /// Something that was sent down the stages and comes back in its time.
 enum Flight {
     /// A step, and whom the answers concern.
-    Step { asked: Vec<Asked>, owners: Vec<u64>, bytes: usize, begun: Begun },
+    Step { asked: Vec<Asked>, owners: Vec<u64>, hidden: Vec<Hidden>, bytes: usize, begun: Begun },
     /// The end of a generation, for which all ranks count up their times. Those of the first stage have done so.
     Report { ended: Ended, ranks: Vec<RankStatistics> },
 }
@@ -64,6 +65,12 @@ struct Begun {
     at: Instant,
     prompt_tokens: usize,
     tokens: usize,
+}
+
+/// Tokens of a sequence of which the hidden state is wanted.
+struct Hidden {
+    owner: u64,
+    rows: Range<usize>,
 }
 
 /// A generation that has come to its end.
@@ -232,7 +239,7 @@ impl<'a> Leader<'a> {
         }
         let mut begun = Begun { at: Instant::now(), prompt_tokens: 0, tokens: 0 };
         self.step.clear();
-        let (mut asked, mut owners) = (Vec::new(), Vec::new());
+        let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         let mut drafts = DRAFTS_MAX;
         for share in &self.shares {
             let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
@@ -249,11 +256,18 @@ impl<'a> Leader<'a> {
             asked.clear();
             asked.extend(self.step.asked());
             owners.resize(asked.len(), sequence.id);
+            let end = self.step.tokens.len();
+            match wanted {
+                Wanted::Hidden => hidden.push(Hidden { owner: sequence.id, rows: end - share.tokens..end }),
+                Wanted::LastHidden => hidden.push(Hidden { owner: sequence.id, rows: end - 1..end }),
+                _ => {}
+            }
         }
         begun.tokens = self.step.tokens.len();
-        let bytes = self.member.answer_bytes(&asked);
+        let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
+        let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
         self.member.lead_step(&self.step)?;
-        self.flights.push_back(Flight::Step { asked, owners, bytes, begun });
+        self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
         if begun.prompt_tokens > 0 {
             self.tell(&FromRank::Progress {})?;
         }
@@ -264,9 +278,10 @@ impl<'a> Leader<'a> {
     fn settle(&mut self) -> Result<bool, RankError> {
         match self.flights.pop_front() {
             None => return Ok(false),
-            Some(Flight::Step { asked, owners, begun, .. }) => {
+            Some(Flight::Step { asked, owners, hidden, begun, .. }) => {
                 self.hear_answers(&asked, &owners)?;
-                self.learn_pace(&begun, !asked.is_empty());
+                self.hear_hidden(&hidden)?;
+                self.learn_pace(&begun, !asked.is_empty() || !hidden.is_empty());
             }
             Some(Flight::Report { ended, mut ranks }) => {
                 self.member.finish_reports(&mut ranks)?;
@@ -317,6 +332,32 @@ impl<'a> Leader<'a> {
         for (id, finish) in ended {
             if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
                 self.end(index, finish);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives hidden states and tells the front of embeddings that they complete.
+    fn hear_hidden(&mut self, hidden: &[Hidden]) -> Result<(), RankError> {
+        if hidden.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<usize> = hidden.iter().flat_map(|hidden| hidden.rows.clone()).collect();
+        let values = self.member.receive_hidden(&rows)?;
+        let width = values.len() / rows.len();
+        let (mut rest, mut complete) = (values, Vec::new());
+        for Hidden { owner, rows } in hidden {
+            let (own, others) = rest.split_at(rows.len() * width);
+            rest = others;
+            // One that is gone was cancelled in the meantime.
+            let sequence = self.sequences.iter_mut().find(|sequence| sequence.id == *owner);
+            complete.extend(sequence.and_then(|sequence| sequence.hear_hidden(own, width)).map(|it| (*owner, it)));
+        }
+        for (id, (values, cached)) in complete {
+            self.tell(&FromRank::Prompt { id, tokens: Vec::new(), cached })?;
+            self.tell(&FromRank::Embedding { id, values })?;
+            if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
+                self.end(index, FinishReason::Stop);
             }
         }
         Ok(())

@@ -76,6 +76,8 @@ pub(crate) struct Member {
     /// On other ranks of the last stage their slice of the logits of [`LOGIT_ROWS`] tokens, and the best of one.
     logits: Vec<f32>,
     best: Vec<Scored>,
+    /// Hidden states on their way to rank 0.
+    normed: Vec<f32>,
     answer: Vec<u32>,
     message: Vec<u8>,
     step: Step,
@@ -134,6 +136,7 @@ impl Member {
             answers: Answers::new(if rank == 0 { blueprint.vocabulary } else { 0 }),
             logits: vec![0.0; logits],
             best: Vec::new(),
+            normed: Vec::new(),
             answer: Vec::new(),
             message: Vec::new(),
             step: Step::default(),
@@ -235,6 +238,21 @@ impl Member {
         Ok((&mut self.answers, &self.job.end_tokens))
     }
 
+    /// On rank 0: the hidden states of the tokens `rows` of a step, `[rows, width]`, once its other answers were received.
+    pub(crate) fn receive_hidden(&mut self, rows: &[usize]) -> Result<&[f32], RankError> {
+        self.normed.resize(rows.len() * self.shard.width(), 0.0);
+        match self.job.layout.last_stage().start {
+            0 => self.shard.normed(rows, &mut self.normed),
+            first => self.fabric.recv(first, bytemuck::cast_slice_mut(&mut self.normed))?,
+        }
+        Ok(&self.normed)
+    }
+
+    /// Bytes of the hidden states of so many tokens.
+    pub(crate) fn hidden_bytes(&self, rows: usize) -> usize {
+        4 * rows * self.shard.width()
+    }
+
     /// On rank 0: asks every rank how it has spent the time since it began to count, and hears those of its own stage,
     /// with which it has to go on at once. No answers of theirs may be under way.
     pub(crate) fn begin_reports(&mut self) -> Result<Vec<RankStatistics>, RankError> {
@@ -297,7 +315,19 @@ impl Member {
                 self.fabric.send(0, bytemuck::cast_slice(&self.answer))?;
             }
         }
-        Ok(())
+        self.send_hidden(step)
+    }
+
+    /// On the first rank of the last stage, unless that is rank 0: sends it the hidden states that it wants. All ranks of a
+    /// stage have the same.
+    fn send_hidden(&mut self, step: &Step) -> Result<(), RankError> {
+        let rows: Vec<usize> = step.hidden().collect();
+        if rows.is_empty() || self.job.layout.last_stage().start != self.fabric.rank() {
+            return Ok(());
+        }
+        self.normed.resize(rows.len() * self.shard.width(), 0.0);
+        self.shard.normed(&rows, &mut self.normed);
+        Ok(self.fabric.send(0, bytemuck::cast_slice(&self.normed))?)
     }
 
     fn begin(&mut self) {

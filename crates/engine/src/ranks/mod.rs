@@ -3,6 +3,7 @@
 
 mod answers;
 mod desk;
+mod embedding;
 mod front;
 mod layout;
 mod leader;

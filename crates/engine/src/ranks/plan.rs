@@ -67,6 +67,10 @@ pub(crate) enum Wanted {
     Best(usize),
     /// So many of the likeliest candidates to follow each token.
     EachBest(usize),
+    /// The hidden state of each token, as the final norm leaves it.
+    Hidden,
+    /// The same of the last token.
+    LastHidden,
 }
 
 /// A token of a step of which rank 0 wants to know something.
@@ -98,13 +102,26 @@ impl Step {
         self.stretches.iter().zip(&self.wanted).flat_map(move |(stretch, wanted)| {
             end += stretch.tokens;
             let (rows, best): (Range<usize>, _) = match *wanted {
-                Wanted::Nothing => (0..0, None),
+                Wanted::Nothing | Wanted::Hidden | Wanted::LastHidden => (0..0, None),
                 Wanted::Last => (end - 1..end, None),
                 Wanted::All => (end - stretch.tokens..end, None),
                 Wanted::Best(count) => (end - 1..end, Some(count)),
                 Wanted::EachBest(count) => (end - stretch.tokens..end, Some(count)),
             };
             rows.map(move |row| Asked { row, best })
+        })
+    }
+
+    /// The tokens whose hidden state rank 0 wants, in order.
+    pub(crate) fn hidden(&self) -> impl Iterator<Item = usize> {
+        let mut end = 0;
+        self.stretches.iter().zip(&self.wanted).flat_map(move |(stretch, wanted)| {
+            end += stretch.tokens;
+            match *wanted {
+                Wanted::Hidden => end - stretch.tokens..end,
+                Wanted::LastHidden => end - 1..end,
+                _ => 0..0,
+            }
         })
     }
 }
@@ -191,6 +208,8 @@ fn encode_wanted(wanted: Wanted) -> u32 {
         Wanted::All => 2,
         Wanted::Best(count) => 3 | (count as u32) << 8,
         Wanted::EachBest(count) => 4 | (count as u32) << 8,
+        Wanted::Hidden => 5,
+        Wanted::LastHidden => 6,
     }
 }
 
@@ -201,6 +220,8 @@ fn decode_wanted(word: u32) -> Option<Wanted> {
         (2, 0) => Some(Wanted::All),
         (3, count @ 1..=CANDIDATES_MAX) => Some(Wanted::Best(count)),
         (4, count @ 1..=CANDIDATES_MAX) => Some(Wanted::EachBest(count)),
+        (5, 0) => Some(Wanted::Hidden),
+        (6, 0) => Some(Wanted::LastHidden),
         _ => None,
     }
 }
@@ -240,15 +261,18 @@ mod tests {
         step.push(1, 7, &[3], Wanted::Best(40));
         step.push(1, 8, &[3, 6], Wanted::All);
         step.push(2, 7, &[8, 9], Wanted::EachBest(2));
+        step.push(0, 1, &[5, 5], Wanted::LastHidden);
+        step.push(2, 1, &[5, 6], Wanted::Hidden);
         encode_step(&mut message, &step);
         assert_eq!(decoded(&message, ROOM), Some(step.clone()));
         let asked: Vec<_> = step.asked().map(|asked| (asked.row, asked.best)).collect();
+        assert!(step.hidden().eq([9, 10, 11]));
         assert_eq!(asked, [(1, None), (3, Some(40)), (4, None), (5, None), (6, Some(2)), (7, Some(2))]);
         // The same plan fits neither fewer slots nor a shorter context nor a smaller step.
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 8 }), Some(step));
-        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 8 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 8 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 7 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 12 }), Some(step));
+        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 12 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 12 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 11 }), None);
     }
 
     #[test]

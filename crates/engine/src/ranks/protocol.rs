@@ -79,6 +79,8 @@ pub(crate) enum FromRank {
     Progress {},
     /// The prompt was evaluated.
     Prompt { id: u64, tokens: Vec<TokenInfo>, cached: usize },
+    /// The embedding of a request's prompt.
+    Embedding { id: u64, values: Vec<f32> },
     /// Tokens were drawn, one for each of some requests.
     Tokens { tokens: Vec<(u64, TokenInfo)> },
     /// The request has ended.

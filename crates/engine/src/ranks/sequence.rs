@@ -4,9 +4,10 @@ use std::time::Instant;
 
 use crate::guide::{Guide, Verdict};
 use crate::ranks::answers::Answer;
+use crate::ranks::embedding::Embedding;
 use crate::ranks::plan::Wanted;
 use crate::ranks::speculation::Speculation;
-use crate::request::{Drafts, FinishReason, Request, TokenInfo};
+use crate::request::{Drafts, FinishReason, Pooling, Request, TokenInfo};
 use crate::sampler::{LogProbabilities, Sampler};
 
 /// A request in a slot of the KV cache.
@@ -29,6 +30,7 @@ pub(crate) struct Sequence {
     heard: usize,
     astray: bool,
     speculation: Option<Speculation>,
+    embedding: Option<Embedding>,
     last: u32,
     started: Instant,
     /// When the prompt was done and the first token was drawn.
@@ -74,6 +76,7 @@ impl Sequence {
             heard: 0,
             astray: false,
             speculation,
+            embedding: request.embed.map(|pooling| Embedding::new(pooling, request.prompt.len())),
             last: 0,
             started: Instant::now(),
             answered: None,
@@ -89,7 +92,9 @@ impl Sequence {
     /// How many tokens at the beginning of a request's prompt need not be evaluated if they are in the KV cache. The last
     /// one always is: what follows it is wanted.
     pub(crate) fn reusable(request: &Request) -> usize {
-        if request.prompt_logprobs.is_some() { 0 } else { request.prompt.len().saturating_sub(1) }
+        // A mean is one of all tokens.
+        let all = request.prompt_logprobs.is_some() || request.embed == Some(Pooling::Mean);
+        if all { 0 } else { request.prompt.len().saturating_sub(1) }
     }
 
     /// Whether candidates do not suffice to draw its tokens.
@@ -135,12 +140,28 @@ impl Sequence {
         }
         let first = self.reused + self.taken;
         self.taken += count;
-        let wanted = match self.request.prompt_logprobs {
-            Some(_) => Wanted::All,
-            None if count == left => self.sampler.wanted(),
-            None => Wanted::Nothing,
+        let wanted = match (self.request.prompt_logprobs, self.request.embed) {
+            (_, Some(Pooling::Mean)) => Wanted::Hidden,
+            (_, Some(Pooling::Last)) => {
+                if count == left {
+                    Wanted::LastHidden
+                } else {
+                    Wanted::Nothing
+                }
+            }
+            (Some(_), None) => Wanted::All,
+            (None, None) if count == left => self.sampler.wanted(),
+            (None, None) => Wanted::Nothing,
         };
         (&self.request.prompt[first..first + count], wanted)
+    }
+
+    /// Hears the hidden states of tokens of its prompt, `[tokens, width]`. Returns the embedding once it is complete, with
+    /// which the sequence has ended, and how many tokens came from the KV cache.
+    pub(crate) fn hear_hidden(&mut self, hidden: &[f32], width: usize) -> Option<(Vec<f32>, usize)> {
+        let embedding = self.embedding.as_mut()?.hear(hidden, width)?;
+        self.answered = Some(Instant::now());
+        Some((embedding, self.reused))
     }
 
     /// Goes on with what the ranks say of a token.

@@ -45,6 +45,7 @@ pub(crate) fn generate(
                 text.push_str(&new);
                 tokens.extend(of.into_iter().map(|token| token.id));
             }
+            Event::Embedding(_) => {}
             Event::Done(completion) => return Ok(Answer { prompt, text, tokens, completion }),
             Event::Failed(error) => return Err(error.into()),
         }

@@ -4,6 +4,7 @@
 
 mod answer;
 mod chat;
+mod embed;
 mod generate;
 mod models;
 mod params;
@@ -27,6 +28,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/api/show", post(models::show))
         .route("/api/chat", post(chat::chat))
         .route("/api/generate", post(generate::generate))
+        .route("/api/embed", post(embed::embed))
+        .route("/api/embeddings", post(embed::embeddings))
 }
 
 /// A piece of an answer at `path` in which nothing is said, for the time until there is something to say.

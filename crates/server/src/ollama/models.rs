@@ -61,7 +61,7 @@ pub(super) async fn show(State(app): State<Arc<App>>, body: JsonBody) -> Result<
             "general.parameter_count": model.details.parameters,
             context_length: model.context,
         },
-        "capabilities": ["completion", "tools"],
+        "capabilities": ["completion", "tools", "embedding"],
         "modified_at": modified(model),
     })))
 }

@@ -91,7 +91,7 @@ fn refuse_thinking(fields: &Fields<'_>) -> Result<(), ApiError> {
 }
 
 /// `keep_alive`: seconds, of which negative ones mean for ever, or a duration such as `5m`, which is read alike.
-fn keep_alive(fields: &Fields<'_>) -> Result<Option<Option<Duration>>, ApiError> {
+pub(super) fn keep_alive(fields: &Fields<'_>) -> Result<Option<Option<Duration>>, ApiError> {
     let (text, expected) = match fields.value("keep_alive") {
         None => return Ok(None),
         Some(Value::String(text)) => (text.clone(), "a duration such as \"5m\" or \"1h30m\""),

@@ -3,6 +3,7 @@
 mod chat;
 mod chunks;
 mod completions;
+mod embeddings;
 mod logprobs;
 mod messages;
 mod models;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use crate::app::App;
 use crate::error::ApiError;
 use crate::stamp;
+pub(crate) use embeddings::shortened;
 pub(crate) use responses::Responses;
 
 /// The routes of this dialect.
@@ -31,6 +33,7 @@ pub(crate) fn routes() -> Router<Arc<App>> {
     Router::new()
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/tokenize", post(tokenization::tokenize))

@@ -18,8 +18,13 @@ pub(super) struct Prompt {
     pub(super) text: String,
 }
 
-/// Reads `prompt`: a string, an array of token ids, or an array of prompts in either form.
+/// Reads `prompt`.
 pub(super) fn read(fields: &Fields<'_>, tokenizer: &Tokenizer) -> Result<Vec<Prompt>, ApiError> {
+    read_from(fields, "prompt", tokenizer)
+}
+
+/// Reads field `name`: a string, an array of token ids, or an array of prompts in either form.
+pub(super) fn read_from(fields: &Fields<'_>, name: &str, tokenizer: &Tokenizer) -> Result<Vec<Prompt>, ApiError> {
     // vLLM's name for the tokens that the checkpoint wants around a text, such as one that begins it.
     let add_special = fields.flag("add_special_tokens")?.unwrap_or(true);
     let one = |value: &Value, path: &str| match value {
@@ -27,15 +32,15 @@ pub(super) fn read(fields: &Fields<'_>, tokenizer: &Tokenizer) -> Result<Vec<Pro
         Value::Array(ids) => of_tokens(ids, path, tokenizer),
         other => Err(fields::wrong_type(path, "a string or an array of token ids", other)),
     };
-    match fields.value("prompt").ok_or_else(|| fields.missing("prompt"))? {
+    match fields.value(name).ok_or_else(|| fields.missing(name))? {
         Value::Array(prompts) if prompts.first().is_some_and(|first| !first.is_number()) => {
             if prompts.len() > PROMPTS_MAX {
                 let problem = format!("has {} prompts, but at most {PROMPTS_MAX} are allowed", prompts.len());
-                return Err(fields.error(Code::InvalidValue, "prompt", problem));
+                return Err(fields.error(Code::InvalidValue, name, problem));
             }
-            prompts.iter().enumerate().map(|(index, prompt)| one(prompt, &format!("prompt[{index}]"))).collect()
+            prompts.iter().enumerate().map(|(index, prompt)| one(prompt, &format!("{name}[{index}]"))).collect()
         }
-        prompt => Ok(vec![one(prompt, "prompt")?]),
+        prompt => Ok(vec![one(prompt, name)?]),
     }
 }
 

@@ -27,6 +27,14 @@ def generate(**fields):
     return CLIENT.generate(**({"model": MODEL, "prompt": "The planets are", "options": GREEDY} | fields))
 
 
+class Embeddings(unittest.TestCase):
+    def test_vectors(self):
+        answer = CLIENT.embed(MODEL, ["A rope", "A line"])
+        self.assertEqual(len(answer.embeddings), 2)
+        self.assertAlmostEqual(sum(value * value for value in answer.embeddings[0]), 1, places=4)
+        self.assertEqual(CLIENT.embeddings(MODEL, "A rope").embedding, answer.embeddings[0])
+
+
 class Models(unittest.TestCase):
     def test_list_show_and_running(self):
         listed = CLIENT.list().models

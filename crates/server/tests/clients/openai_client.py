@@ -156,6 +156,33 @@ class Completions(unittest.TestCase):
         self.assertEqual(answer.usage.completion_tokens, 0)
 
 
+class Embeddings(unittest.TestCase):
+    def embed(self, texts, **fields):
+        # The client asks for base64 and decodes it, unless told otherwise.
+        return [item.embedding for item in CLIENT.embeddings.create(model=MODEL, input=texts, **fields).data]
+
+    def test_vectors_of_length_one(self):
+        answer = CLIENT.embeddings.create(model=MODEL, input=["A rope", "A line"])
+        self.assertEqual([item.index for item in answer.data], [0, 1])
+        self.assertGreater(answer.usage.prompt_tokens, 0)
+        for item in answer.data:
+            self.assertAlmostEqual(sum(value * value for value in item.embedding), 1, places=4)
+
+    def test_both_encodings_and_company_give_the_same(self):
+        alone, together = self.embed("A rope"), self.embed(["A rope", "Something else altogether"])
+        self.assertEqual(alone[0], together[0])
+        plain = self.embed("A rope", encoding_format="float")
+        for a, b in zip(alone[0], plain[0], strict=True):
+            self.assertAlmostEqual(a, b, places=6)
+
+    def test_fewer_dimensions(self):
+        self.assertEqual(len(self.embed("A rope", dimensions=8)[0]), 8)
+
+    def test_errors(self):
+        with self.assertRaises(openai.BadRequestError):
+            self.embed("")
+
+
 class Responses(unittest.TestCase):
     def test_whole_answer_and_stream(self):
         whole = respond()

@@ -7,6 +7,7 @@ mod chat;
 mod completions;
 mod constraints;
 mod disconnects;
+mod embeddings;
 mod failures;
 mod harness;
 mod limits;

@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
 use engine::{
-    Backend, Drafts, EngineError, FinishReason, Flow, ModelDetails, Observer, Outcome, RankStatistics, Request,
-    TokenInfo, TopToken,
+    Backend, Drafts, EngineError, FinishReason, Flow, ModelDetails, Observer, Outcome, Pooling, RankStatistics,
+    Request, TokenInfo, TopToken,
 };
 use model::{ChatTemplate, EncodeOptions, Gguf, Tokenizer};
 
@@ -83,6 +83,10 @@ pub(crate) fn say(ids: &[u32], request: &Request, observer: &mut dyn Observer) -
     let end = MODEL.tokenizer.eos().unwrap();
     if report_prompt(request, observer) == Flow::Stop {
         return outcome(FinishReason::Cancelled);
+    }
+    if let Some(pooling) = request.embed {
+        observer.embedding(if pooling == Pooling::Mean { vec![0.6, 0.0, 0.8] } else { vec![0.0, 1.0, 0.0] });
+        return outcome(FinishReason::Stop);
     }
     for (count, &id) in ids.iter().chain([&end]).enumerate() {
         if request.max_tokens.is_some_and(|limit| count >= limit) {

@@ -96,7 +96,7 @@ fn listen(mut generation: Generation) -> anyhow::Result<Sequence> {
             Event::Done(completion) if completion.finish == FinishReason::Cancelled => return Err(Interrupted.into()),
             Event::Done(completion) => return Ok(Sequence { completion, tokens }),
             Event::Failed(error) => return Err(error.into()),
-            Event::Prompt(_) => {}
+            Event::Prompt(_) | Event::Embedding(_) => {}
         }
     }
     bail!("the engine ended without an answer")
