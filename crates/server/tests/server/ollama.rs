@@ -172,7 +172,10 @@ async fn the_model_is_listed_shown_and_running() {
     for request in [json!({"model": NAME}), json!({"name": NAME, "verbose": true})] {
         let shown = server.post("/api/show", &request).await.ok();
         assert_eq!(shown["model_info"]["llama.context_length"], CONTEXT);
-        assert_eq!((&shown["details"], &shown["capabilities"]), (&listed["details"], &json!(["completion", "tools"])));
+        assert_eq!(
+            (&shown["details"], &shown["capabilities"]),
+            (&listed["details"], &json!(["completion", "tools", "embedding"]))
+        );
     }
 }
 
