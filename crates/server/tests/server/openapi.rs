@@ -166,6 +166,40 @@ async fn examples_are_answered_as_described() {
     );
 }
 
+/// The events of a stream as clients see them: what has no name is a `message`.
+fn events(stream: &str) -> Vec<Value> {
+    let read = |block: &str| {
+        let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name));
+        json!({"event": field("event: ").unwrap_or("message"), "data": field("data: ").unwrap()})
+    };
+    stream.split("\n\n").filter(|block| !block.is_empty() && !block.starts_with(':')).map(read).collect()
+}
+
+#[tokio::test]
+async fn events_of_streams_are_described() {
+    let server = Server::start(says("Hello there")).await;
+    let document = document(&server).await;
+    let mut checked = 0;
+    for (path, _, operation) in operations(&document) {
+        let schema = &operation["responses"]["200"]["content"]["text/event-stream"]["schema"];
+        if schema.is_null() {
+            continue;
+        }
+        let mut request = operation["requestBody"]["content"]["application/json"]["example"].clone();
+        request["model"] = NAME.into();
+        request["stream"] = true.into();
+        let answer = server.post(path, &request).await;
+        assert_eq!(answer.headers["content-type"], "text/event-stream");
+        let events = events(answer.text());
+        assert!(events.len() > 2, "{path}");
+        for event in &events {
+            assert_eq!(misfit(&document, schema, event, path), None);
+        }
+        checked += 1;
+    }
+    assert!(checked >= 4);
+}
+
 #[tokio::test]
 async fn responses_are_described_as_they_are_found_and_deleted() {
     let server = Server::start(says("x")).await;
