@@ -119,11 +119,17 @@ pub(crate) fn router(app: Arc<App>) -> Router {
 }
 
 async fn unknown_url(method: Method, uri: Uri) -> ApiError {
-    ApiError::new(Code::UnknownUrl, format!("there is nothing at {method} {}", uri.path()))
+    ApiError::new(
+        Code::UnknownUrl,
+        format!("there is nothing at {method} {}: /openapi.json describes what there is", uri.path()),
+    )
 }
 
 async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
-    ApiError::new(Code::MethodNotAllowed, format!("{} does not take {method}", uri.path()))
+    ApiError::new(
+        Code::MethodNotAllowed,
+        format!("{} does not take {method}: the header Allow says what it takes", uri.path()),
+    )
 }
 
 /// Names, counts and logs each request.

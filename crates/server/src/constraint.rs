@@ -28,7 +28,7 @@ pub(crate) fn read(fields: &Fields<'_>) -> Result<Option<Constraint>, ApiError> 
     take("response_format", response_format(fields)?)?;
     if let Some(outputs) = fields.nested("structured_outputs")? {
         for kind in ["json", "regex", "choice", "grammar", "json_object", "structural_tag"] {
-            take("structured_outputs", guided(&outputs, kind, kind)?)?;
+            take(&format!("structured_outputs.{kind}"), guided(&outputs, kind, kind)?)?;
         }
     }
     for (name, kind) in GUIDED {

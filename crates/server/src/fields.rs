@@ -55,7 +55,7 @@ impl<'a> Fields<'a> {
     pub(crate) fn integer(&self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let path = self.path(name);
-        let integer = whole(value).ok_or_else(|| wrong_type(&path, "a whole number", value))?;
+        let integer = whole(value).ok_or_else(|| not_whole(&path, value))?;
         if range.contains(&integer) { Ok(Some(integer)) } else { Err(out_of_range(&path, &range, &integer)) }
     }
 
@@ -131,6 +131,14 @@ fn whole(value: &Value) -> Option<i64> {
 pub(crate) fn wrong_type(path: &str, expected: &str, value: &Value) -> ApiError {
     let message = format!("{path} must be {expected}, but is {}", kind(value));
     ApiError::of_field(Code::InvalidType, path, message)
+}
+
+/// The same where a whole number was expected. That it is a number does not say what is wrong with 1.5.
+fn not_whole(path: &str, value: &Value) -> ApiError {
+    if !value.is_number() {
+        return wrong_type(path, "a whole number", value);
+    }
+    ApiError::of_field(Code::InvalidType, path, format!("{path} must be a whole number, but is {value}"))
 }
 
 fn out_of_range<T: Display>(path: &str, range: &RangeInclusive<T>, value: &impl Display) -> ApiError {

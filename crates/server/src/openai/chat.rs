@@ -58,6 +58,7 @@ impl Call {
         let fields = Fields::of(body, "")?;
         let Common { mut request, choices, stream } = Common::read(&fields, model)?;
         request::refuse_unsupported(&fields, &UNSUPPORTED)?;
+        refuse_modalities(&fields)?;
         request.logprobs = logprobs(&fields)?;
         request.prediction = prediction::read(&fields, model)?;
         request.max_tokens = match fields.count("max_completion_tokens", 1..=u32::MAX)? {
@@ -70,6 +71,17 @@ impl Call {
         let prompts = vec![prompt(&fields, model, &toolbox)?];
         let calls = toolbox.is_in_use().then_some(form);
         Ok(Self { plan: Plan { prompts, prompt_field: "messages", choices, request, calls }, stream, logprobs })
+    }
+}
+
+/// Refuses to answer in anything but text.
+fn refuse_modalities(fields: &Fields<'_>) -> Result<(), ApiError> {
+    match fields.array("modalities")?.unwrap_or_default().iter().find(|&modality| modality != "text") {
+        None => Ok(()),
+        Some(other) => {
+            let problem = format!("asks for {other}, but this server answers with text only");
+            Err(fields.error(Code::UnsupportedValue, "modalities", problem))
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod openapi;
 mod operation;
 mod page;
 mod random_bodies;
+mod refusals;
 mod responses;
 mod script;
 mod shutdown;
