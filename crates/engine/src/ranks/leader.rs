@@ -63,6 +63,10 @@ enum Flight {
 #[derive(Clone, Copy)]
 struct Begun {
     at: Instant,
+    /// How long the first stage took.
+    first_stage: Duration,
+    /// Whether no other step was under way.
+    alone: bool,
     prompt_tokens: usize,
     tokens: usize,
 }
@@ -237,7 +241,8 @@ impl<'a> Leader<'a> {
         if self.shares.is_empty() {
             return Ok(false);
         }
-        let mut begun = Begun { at: Instant::now(), prompt_tokens: 0, tokens: 0 };
+        let alone = !self.flights.iter().any(|flight| matches!(flight, Flight::Step { .. }));
+        let mut begun = Begun { at: Instant::now(), first_stage: Duration::ZERO, alone, prompt_tokens: 0, tokens: 0 };
         self.step.clear();
         let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         let mut drafts = DRAFTS_MAX;
@@ -267,6 +272,7 @@ impl<'a> Leader<'a> {
         let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
         let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
         self.member.lead_step(&self.step)?;
+        begun.first_stage = begun.at.elapsed();
         self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
         if begun.prompt_tokens > 0 {
             self.tell(&FromRank::Progress {})?;
@@ -292,11 +298,11 @@ impl<'a> Leader<'a> {
         Ok(true)
     }
 
-    /// Notes how long a step took. One of which nothing was asked is not waited for: all that is known is how long its first
-    /// stage took, and the others take about as long.
+    /// Notes how long a step took. Of one that is not waited for, or that others were in the way of, all that is known is how
+    /// long its first stage took, and the others take about as long.
     fn learn_pace(&mut self, begun: &Begun, answered: bool) {
-        let stages = if answered { 1 } else { self.member.job().layout.pipeline as u32 };
-        let took = begun.at.elapsed() * stages;
+        let stages = self.member.job().layout.pipeline as u32;
+        let took = if answered && begun.alone { begun.at.elapsed() } else { begun.first_stage * stages };
         self.pace.learn(begun.prompt_tokens, took);
         if begun.prompt_tokens == 0 {
             self.cost.learn(begun.tokens, took.as_secs_f64());
