@@ -1,5 +1,7 @@
 //! Refusals and failures. How they are written is the dialect's to say.
 
+use std::time::Duration;
+
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -47,6 +49,8 @@ pub(crate) enum Code {
     GenerationTimeout,
     /// The queue is full.
     QueueFull,
+    /// The request waited for its turn for longer than the operator allows.
+    QueueTimeout,
     /// The engine has failed or was stopped.
     EngineFailed,
     /// The server is about to stop.
@@ -79,6 +83,7 @@ impl Code {
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "timeout_error", "request_timeout"),
             Self::GenerationTimeout => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", "generation_timeout"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full"),
+            Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::EngineFailed => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_failed"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
@@ -119,11 +124,16 @@ impl ApiError {
             SubmitError::PromptTooLong { .. } => Self::of_field(Code::ContextLengthExceeded, prompt, message),
             SubmitError::BadSampling { name, .. } => Self::of_field(Code::InvalidValue, *name, message),
             SubmitError::QueueFull { retry_after, .. } => {
-                Self { retry_after: Some(retry_after.as_secs()), ..Self::new(Code::QueueFull, message) }
+                Self::new(Code::QueueFull, message).retried_after(*retry_after)
             }
             SubmitError::NotRunning(_) => Self::new(Code::EngineFailed, message),
             _ => Self::new(Code::InvalidValue, message),
         }
+    }
+
+    /// The same with the time after which it is worth trying again.
+    pub(crate) fn retried_after(self, time: Duration) -> Self {
+        Self { retry_after: Some(time.as_secs()), ..self }
     }
 
     /// HTTP status, OpenAI's error type, and the name of the code.

@@ -17,6 +17,8 @@ pub struct Options {
     pub write_timeout: Duration,
     /// Longest time one request may take, queueing included; `None` sets no bound.
     pub request_timeout: Option<Duration>,
+    /// Longest time a request may wait for its turn, before it fails with status 503; `None` sets no bound.
+    pub queue_timeout: Option<Duration>,
     /// Silence after which a stream carries a comment, so that nothing on the way takes it for dead.
     pub keep_alive_interval: Duration,
     /// How long running requests may go on after the shutdown signal before they are cancelled.
@@ -32,6 +34,7 @@ impl Default for Options {
             body_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
             request_timeout: None,
+            queue_timeout: None,
             keep_alive_interval: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
         }

@@ -55,6 +55,13 @@ pub(crate) struct Arguments {
     /// Requests to a model that may wait; those beyond are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_queued_requests: u16,
+    /// How long a request may wait for its turn before it fails with status 503, in seconds [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    queue_timeout: Option<u32>,
+    /// How long a request may take, waiting included, before it fails with status 504, in seconds; the header
+    /// X-Request-Timeout sets less for one [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    request_timeout: Option<u32>,
     /// Longest time between two tokens of an answer while prompts of others are evaluated, and until the first token of a
     /// short request, in milliseconds: prompts are evaluated in pieces that fit it; 0 sets no limit
     #[arg(long, value_name = "MS", default_value_t = 500)]
@@ -90,8 +97,13 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
-    let options =
-        server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let options = server::Options {
+        drain_timeout: Duration::from_secs(arguments.drain_timeout),
+        queue_timeout: arguments.queue_timeout.map(seconds),
+        request_timeout: arguments.request_timeout.map(seconds),
+        ..server::Options::default()
+    };
     eprintln!("{what} served at http://{}", listener.address());
     let drained = runtime.block_on(server::serve(listener, models.clone(), options, stop_signal()));
     if drained.cancelled > 0 {
