@@ -47,6 +47,10 @@ pub(crate) enum Code {
     RequestTimeout,
     /// The answer took longer than the operator allows.
     GenerationTimeout,
+    /// There is no API key, or not one of this server's.
+    InvalidApiKey,
+    /// The API key allows no more at the moment.
+    RateLimitExceeded,
     /// The queue is full.
     QueueFull,
     /// The request waited for its turn for longer than the operator allows.
@@ -82,6 +86,8 @@ impl Code {
             Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "timeout_error", "request_timeout"),
             Self::GenerationTimeout => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", "generation_timeout"),
+            Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::RateLimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "rate_limit_exceeded"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full"),
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::EngineFailed => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_failed"),
@@ -112,6 +118,13 @@ impl ApiError {
     /// An error in the field `param`.
     pub(crate) fn of_field(code: Code, param: impl Into<String>, message: impl Into<String>) -> Self {
         Self { param: Some(param.into()), ..Self::new(code, message) }
+    }
+
+    /// A request that may be sent again after `wait`.
+    pub(crate) fn try_later(code: Code, message: impl Into<String>, wait: Duration) -> Self {
+        // Rounded up, so that nobody comes too soon.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Self { retry_after: Some(seconds.max(1)), ..Self::new(code, message) }
     }
 
     /// A request that the engine did not accept; `prompt` is the field that the prompt came from.

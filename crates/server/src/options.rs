@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::keys::Keys;
+
 /// Limits and time-outs of the server. The defaults suit one machine on a desk.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Largest request body in bytes; larger ones are refused with status 413.
     pub body_bytes_max: usize,
@@ -23,6 +25,8 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How long running requests may go on after the shutdown signal before they are cancelled.
     pub drain_timeout: Duration,
+    /// The API keys; if there are none, everybody may ask.
+    pub keys: Keys,
 }
 
 impl Default for Options {
@@ -37,6 +41,7 @@ impl Default for Options {
             queue_timeout: None,
             keep_alive_interval: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
+            keys: Keys::default(),
         }
     }
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::{Models, Room, parse_keep_alive};
+use server::{Keys, Models, Room, parse_keep_alive};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::interrupt;
+use crate::keys::KeyOptions;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
 use crate::session::Sharing;
@@ -20,6 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
 #[command(after_help = "Examples:
   ropewalk serve smollm2
   ropewalk serve smollm2 --listen 127.0.0.1:8080 --ranks 2
+  ropewalk serve smollm2 --listen 0.0.0.0:8080 --api-key-file keys.txt
   ropewalk serve smollm2 --models-dir ~/models --models-max 2 --keep-alive 10m
 Then, for example:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
@@ -46,6 +49,8 @@ pub(crate) struct Arguments {
     /// Address to listen on; only this machine reaches the default
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
+    #[command(flatten)]
+    keys: KeyOptions,
     /// How long running requests may go on once the server is told to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
@@ -95,13 +100,16 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = runtime.context("cannot start the server's threads")?;
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
+    let keys = Keys::new(arguments.keys.read()?);
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
+    runtime.spawn(reload(arguments.keys.clone(), keys.clone()));
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let options = server::Options {
         drain_timeout: Duration::from_secs(arguments.drain_timeout),
         queue_timeout: arguments.queue_timeout.map(seconds),
         request_timeout: arguments.request_timeout.map(seconds),
+        keys,
         ..server::Options::default()
     };
     eprintln!("{what} served at http://{}", listener.address());
@@ -152,6 +160,17 @@ impl Arguments {
     }
 }
 
+/// Reads the keys anew whenever the process is told to (SIGHUP). If they cannot be read, those of before stay.
+async fn reload(options: KeyOptions, keys: Keys) {
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    while hangups.recv().await.is_some() {
+        match options.read() {
+            Ok(read) => keys.replace(read),
+            Err(error) => tracing::error!("the API keys stay as they were: {error:#}"),
+        }
+    }
+}
+
 /// Ends when the process is asked to stop, by the terminal or by a service manager.
 async fn stop_signal() {
     let interrupted = async {
@@ -161,7 +180,7 @@ async fn stop_signal() {
         }
     };
     let terminated = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        match signal(SignalKind::terminate()) {
             Ok(mut signal) => drop(signal.recv().await),
             Err(_) => std::future::pending().await,
         }
