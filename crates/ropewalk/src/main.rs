@@ -5,7 +5,6 @@ mod commands;
 mod group;
 mod interrupt;
 mod job;
-mod keys;
 mod launched;
 mod measure;
 mod models;

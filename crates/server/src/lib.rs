@@ -17,7 +17,6 @@ mod error;
 mod exposition;
 mod fields;
 mod health;
-mod keys;
 mod listen;
 mod metrics;
 mod models;
@@ -37,7 +36,6 @@ mod stamp;
 mod stream;
 mod tools;
 
-pub use keys::{Key, KeyFileError, KeyLimits, Keys, parse_keys};
 pub use listen::{BindError, Listener, bind};
 pub use models::{Loaded, Loader, Models, Offer, Room, parse_keep_alive};
 pub use options::Options;

@@ -49,7 +49,7 @@ impl Lease {
 
     /// On whose behalf it is used.
     pub(crate) fn client(&self) -> &str {
-        self.asker.client.name()
+        &self.asker.client.0
     }
 
     /// When the request has taken too long.
@@ -59,7 +59,7 @@ impl Lease {
 
     /// A meter for a generation that was just submitted.
     pub(crate) fn meter(&self) -> Meter {
-        self.shared.metrics[self.index].meter(self.asker.client.account())
+        self.shared.metrics[self.index].meter()
     }
 
     /// How long the model stays without being used, from now on; as long as there is room if `None`.

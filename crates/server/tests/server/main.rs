@@ -10,7 +10,6 @@ mod disconnects;
 mod embeddings;
 mod failures;
 mod harness;
-mod keys;
 mod limits;
 mod listening;
 mod models;
