@@ -16,7 +16,7 @@ use crate::backend::Backend;
 use crate::details::ModelDetails;
 use crate::queue::{Queue, Terms};
 use crate::request::{EngineError, Event, Request, SubmitError};
-use crate::run::{self, Caller};
+use crate::run::{self, CallState, Caller};
 use crate::validate;
 
 /// How often an idle engine looks after its ranks.
@@ -117,10 +117,10 @@ impl Engine {
         // for a slow reader; it grows only as events queue up in it.
         let answer = request.max_tokens.unwrap_or(usize::MAX).min(self.shared.model.context);
         let (events, receiver) = mpsc::channel(answer + 4);
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let caller = Caller { events, cancelled: Arc::clone(&cancelled), submitted: Instant::now() };
+        let state = Arc::new(CallState::default());
+        let caller = Caller { events, state: Arc::clone(&state), submitted: Instant::now() };
         self.shared.enqueue(Submission { request, caller })?;
-        Ok(Generation { receiver, cancelled })
+        Ok(Generation { receiver, canceller: Canceller { state, shared: Arc::clone(&self.shared) } })
     }
 
     /// How many requests may run at once.
@@ -134,6 +134,11 @@ impl Engine {
         Status { running: state.running, waiting: state.waiting.len(), failure: state.failure.clone() }
     }
 
+    /// When a place in a full queue is likely to become free, in whole seconds.
+    pub fn retry_after(&self) -> Duration {
+        self.shared.retry_after(&self.shared.lock())
+    }
+
     /// Refuses new requests, fails those that wait, cancels those that run, stops the ranks, and returns when all of
     /// that is done.
     pub fn shutdown(&self) {
@@ -144,7 +149,7 @@ impl Engine {
 /// A request under way.
 pub struct Generation {
     receiver: mpsc::Receiver<Event>,
-    cancelled: Arc<AtomicBool>,
+    canceller: Canceller,
 }
 
 impl Generation {
@@ -163,29 +168,38 @@ impl Generation {
         self.receiver.blocking_recv()
     }
 
-    /// A switch that stops this generation from elsewhere, for example from a signal handler. The events then end with
-    /// `Done` and the finish reason `Cancelled`.
+    /// Whether its turn has come.
+    pub fn has_begun(&self) -> bool {
+        self.canceller.state.begun.load(Ordering::Relaxed)
+    }
+
+    /// A switch that stops this generation from elsewhere, for example when there was an interrupt. The events then end
+    /// with `Done` and the finish reason `Cancelled`.
     pub fn canceller(&self) -> Canceller {
-        Canceller { cancelled: Arc::clone(&self.cancelled) }
+        self.canceller.clone()
     }
 }
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.canceller.cancel();
     }
 }
 
 /// Stops a generation; see [`Generation::canceller`].
 #[derive(Clone)]
 pub struct Canceller {
-    cancelled: Arc<AtomicBool>,
+    state: Arc<CallState>,
+    shared: Arc<Shared>,
 }
 
 impl Canceller {
-    /// Asks the engine to stop at the next token.
+    /// Asks the engine to stop at the next token. A request that waits leaves the queue at once.
     pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        let already = self.state.cancelled.swap(true, Ordering::Relaxed);
+        if !already && !self.state.begun.load(Ordering::Relaxed) {
+            self.shared.withdraw();
+        }
     }
 }
 
@@ -226,8 +240,6 @@ impl Shared {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(SubmitError::NotRunning("it is shutting down".to_owned()));
         }
-        // Callers that left while waiting give their places back.
-        state.waiting.retain(|waiting| !waiting.caller.has_left());
         // Those for which there is a place among the running ones do not wait, they are about to begin.
         let beginning = self.limits.running.max(1).saturating_sub(state.running);
         let terms = terms(&submission.request);
@@ -249,8 +261,19 @@ impl Shared {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let submission = state.waiting.pop(self.started.elapsed());
-        state.running += usize::from(submission.is_some());
+        if let Some(Submission { caller, .. }) = &submission {
+            state.running += 1;
+            caller.state.begun.store(true, Ordering::Relaxed);
+        }
         submission
+    }
+
+    /// Takes those out of the queue whose callers have left.
+    fn withdraw(&self) {
+        let left = self.lock().waiting.withdraw(|waiting| waiting.caller.has_left());
+        for Submission { request, caller } in left {
+            run::cancel(&request, &caller);
+        }
     }
 
     /// When the next of those that wait is likely to begin, so that there is a place again.

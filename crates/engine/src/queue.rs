@@ -83,9 +83,9 @@ impl<T> Queue<T> {
         Some(item)
     }
 
-    /// Keeps only requests that are still wanted.
-    pub(crate) fn retain(&mut self, wanted: impl Fn(&T) -> bool) {
-        self.waiting.retain(|entry| wanted(&entry.item));
+    /// Takes out those requests that are no longer wanted. They cost their clients nothing.
+    pub(crate) fn withdraw(&mut self, unwanted: impl Fn(&T) -> bool) -> Vec<T> {
+        self.waiting.extract_if(.., |entry| unwanted(&entry.item)).map(|entry| entry.item).collect()
     }
 
     /// Takes out all.
@@ -165,7 +165,7 @@ mod tests {
             queue.push(terms("b", 0, 1), SECOND, ());
         }
         assert_eq!(queue.len(), 16);
-        queue.retain(|()| false);
+        assert_eq!(queue.withdraw(|()| true).len(), 16);
         assert!(queue.has_place("a", 1) && !queue.has_place("a", 0));
     }
 

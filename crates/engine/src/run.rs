@@ -15,8 +15,17 @@ use crate::text::TextFilter;
 pub(crate) struct Caller {
     /// Holds every event the answer can have, so that sending never waits.
     pub(crate) events: mpsc::Sender<Event>,
-    pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) state: Arc<CallState>,
     pub(crate) submitted: Instant,
+}
+
+/// What the caller and the engine let each other know without events.
+#[derive(Default)]
+pub(crate) struct CallState {
+    /// The caller does not want the answer any more.
+    pub(crate) cancelled: AtomicBool,
+    /// The request does not wait any more.
+    pub(crate) begun: AtomicBool,
 }
 
 impl Caller {
@@ -26,7 +35,7 @@ impl Caller {
     }
 
     pub(crate) fn has_left(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.events.is_closed()
+        self.state.cancelled.load(Ordering::Relaxed) || self.events.is_closed()
     }
 }
 
@@ -38,11 +47,11 @@ pub(crate) fn run(
     caller: &Caller,
     stopping: &AtomicBool,
 ) -> Result<(), EngineError> {
-    let queue_ms = milliseconds_since(caller.submitted);
     if caller.has_left() {
-        caller.send(Event::Done(completion_of_nothing(request, queue_ms)));
+        cancel(request, caller);
         return Ok(());
     }
+    let queue_ms = milliseconds_since(caller.submitted);
     let mut listener = Listener {
         model,
         caller,
@@ -79,17 +88,18 @@ fn milliseconds_since(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0
 }
 
-fn completion_of_nothing(request: &Request, queue_ms: f64) -> Completion {
-    Completion {
+/// Ends a request that was cancelled while it waited.
+pub(crate) fn cancel(request: &Request, caller: &Caller) {
+    caller.send(Event::Done(Completion {
         finish: FinishReason::Cancelled,
         stop_text: None,
         prompt_tokens: request.prompt.len(),
         cached_tokens: 0,
         completion_tokens: 0,
-        timings: Timings { queue_ms, ..Timings::default() },
+        timings: Timings { queue_ms: milliseconds_since(caller.submitted), ..Timings::default() },
         drafts: Drafts::default(),
         ranks: Vec::new(),
-    }
+    }));
 }
 
 /// Turns what the backend reports into what the caller hears.

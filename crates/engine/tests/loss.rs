@@ -27,8 +27,6 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         step_tokens: 16,
         token_latency_ms: None,
         draft_max: 0,
-        draft_model: None,
-        draft_price: None,
         crowded: true,
         end_tokens: Vec::new(),
         kv_type: KvType::F16,

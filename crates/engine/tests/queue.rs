@@ -69,3 +69,27 @@ fn as_many_run_at_once_as_may() {
         assert!(matches!(generation.next_blocking(), Some(Event::Done(_))));
     }
 }
+
+#[test]
+fn who_leaves_while_waiting_gives_the_place_back_at_once() {
+    let present = Arc::new((Mutex::new(0), Condvar::new()));
+    let meeting = Meeting { present: Arc::clone(&present), wanted: 2 };
+    let engine = Engine::start(model(), Limits { running: 1, waiting: 2 }, Box::new(meeting));
+    let submit = || engine.submit(Request { prompt: vec![5], ..Request::default() });
+    let mut first = submit().unwrap();
+    let (count, changed) = &*present;
+    let patience = Duration::from_secs(20);
+    drop(changed.wait_timeout_while(count.lock().unwrap(), patience, |present| *present < 1).unwrap());
+    let (second, mut third) = (submit().unwrap(), submit().unwrap());
+    assert!(first.has_begun() && !second.has_begun() && !third.has_begun());
+    drop(second);
+    assert_eq!(engine.status().waiting, 1);
+    third.canceller().cancel();
+    let Some(Event::Done(completion)) = third.next_blocking() else { panic!("it was not told") };
+    assert_eq!((completion.finish, completion.completion_tokens), (FinishReason::Cancelled, 0));
+    let status = engine.status();
+    assert_eq!((status.running, status.waiting), (1, 0));
+    *count.lock().unwrap() += 1;
+    changed.notify_all();
+    assert!(matches!(first.next_blocking(), Some(Event::Done(_))));
+}

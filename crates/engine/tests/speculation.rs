@@ -4,11 +4,9 @@
 
 mod common;
 
-use common::{Answer, Group, tiny};
-use engine::ranks::{DraftFile, model_bytes};
+use common::{Answer, Group};
 use engine::{Drafts, Event, Request, Sampling};
 use fabric::Transport;
-use model::Gguf;
 
 /// Greedy and drawn requests, with candidates and with all logits, with penalties, with prompts that repeat themselves.
 fn requests() -> Vec<Request> {
@@ -44,23 +42,8 @@ fn expected(name: &str) -> Vec<(Request, Answer)> {
 }
 
 /// Drafts of all answers together.
-fn check(
-    name: &str,
-    layout: (usize, usize),
-    transport: Transport,
-    expected: &[(Request, Answer)],
-    draft_model: Option<&str>,
-) -> Drafts {
-    let draft_model = draft_model.map(|name| {
-        let (model, path) = (name.to_owned(), tiny(name));
-        let model_bytes = model_bytes(&Gguf::open(&path).unwrap());
-        DraftFile { model, path: path.display().to_string(), model_bytes }
-    });
-    let group = Group::start_with(name, layout, transport, |_, job| {
-        job.draft_max = 15;
-        job.draft_price = draft_model.is_some().then_some(0.1);
-        job.draft_model.clone_from(&draft_model);
-    });
+fn check(name: &str, layout: (usize, usize), transport: Transport, expected: &[(Request, Answer)]) -> Drafts {
+    let group = Group::start_with(name, layout, transport, |_, job| job.draft_max = 15);
     let mut total = Drafts::default();
     for alone in [true, false, false] {
         let mut running = Vec::new();
@@ -97,27 +80,9 @@ fn answers_are_the_same_with_drafts() {
             ((1, 2), Transport::SharedMemory),
             ((2, 2), Transport::Tcp),
         ] {
-            let drafts = check(name, layout, transport, &expected, None);
+            let drafts = check(name, layout, transport, &expected);
             assert!(drafts.accepted > 100, "{name} {layout:?}: {drafts:?}");
             assert!(drafts.accepted < drafts.drafted, "{name} {layout:?}: {drafts:?}");
-        }
-    }
-}
-
-/// One that is the model itself is right wherever the likeliest token is taken; another one now and then. Prompts are longer than
-/// a step, so that the draft model sees them late.
-#[test]
-fn answers_are_the_same_with_a_draft_model() {
-    let name = "tiny-llama-q4_1";
-    let mut expected = expected(name);
-    expected.iter_mut().for_each(|(request, _)| request.prediction.clear());
-    for (draft_model, accepted) in [(name, 300), ("tiny-llama-q4_0", 30)] {
-        for (layout, transport) in
-            [((1, 1), Transport::Tcp), ((2, 1), Transport::SharedMemory), ((1, 2), Transport::Tcp)]
-        {
-            let drafts = check(name, layout, transport, &expected, Some(draft_model));
-            assert!(drafts.accepted > accepted, "{draft_model} {layout:?}: {drafts:?}");
-            assert!(drafts.accepted < drafts.drafted, "{draft_model} {layout:?}: {drafts:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ mod commands;
 mod group;
 mod interrupt;
 mod job;
+mod keys;
 mod launched;
 mod measure;
 mod models;

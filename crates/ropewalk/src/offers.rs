@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
 use engine::ModelDetails;
-use engine::ranks::{DraftFile, Loading, model_bytes};
+use engine::ranks::{Loading, model_bytes};
 use model::{Blueprint, Gguf};
 use server::{Loaded, Loader, Offer};
 use store::LocalModel;
@@ -18,8 +18,6 @@ use crate::session::{Session, Sharing, context_size};
 /// Models whose files are on this machine.
 pub(crate) struct Offers {
     models: Vec<Known>,
-    /// The draft model of the first one.
-    draft_model: Option<DraftFile>,
     options: LayoutOptions,
     sharing: Sharing,
 }
@@ -48,8 +46,7 @@ impl Offers {
         if let Some(twice) = models.iter().find(|known| !ids.insert(&known.offer.id)) {
             bail!("two models are called {:?}: clients could not tell them apart", twice.offer.id);
         }
-        let draft_model = models::draft(options, offline)?;
-        Ok(Self { models, draft_model, options: options.clone(), sharing })
+        Ok(Self { models, options: options.clone(), sharing })
     }
 
     /// What clients may ask for.
@@ -65,9 +62,7 @@ impl Offers {
 
     fn start(&self, known: &Known, report: &dyn Fn(Loading)) -> anyhow::Result<Session> {
         let file = known.file()?;
-        let is_first = self.models.first().is_some_and(|first| first.offer.id == known.offer.id);
-        let draft_model = self.draft_model.clone().filter(|_| is_first);
-        Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file, draft_model), report)
+        Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file), report)
     }
 }
 

@@ -162,8 +162,13 @@ fn kernels_that_there_are_not() {
 fn servers_that_cannot_be() {
     let model = tiny("tiny-llama");
     let empty = tempfile::tempdir().unwrap();
-    let empty = empty.path().to_str().unwrap();
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&keys, "# nobody\n\nalice sk-1 requests=5\n").unwrap();
+    let (empty, keys) = (empty.path().to_str().unwrap(), keys.path().to_str().unwrap());
     check(&[
+        (&["serve", &model, "--api-key-file", keys], &[keys, "line 3", "requests-per-minute"]),
+        (&["serve", &model, "--api-key-file", "/dev/null"], &["no API key in /dev/null"]),
+        (&["serve", &model, "--api-key", ""], &["not be empty"]),
         (&["serve"], &["MODEL"]),
         (&["serve", "--models-dir", empty], &["no .gguf file", empty]),
         (&["serve", "--models-dir", "/nowhere/at/all"], &["/nowhere/at/all", "--models-dir"]),

@@ -42,6 +42,17 @@ fn ask(address: &str, method: &str, path: &str, body: &str) -> String {
     answer
 }
 
+/// The first line of the answer to a request with a key.
+fn status_with(address: &str, key: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let head = format!("GET /v1/models HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\nx-api-key: {key}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap().to_owned()
+}
+
 fn chat(tokens: u32, stream: bool) -> String {
     let messages = json!([{ "role": "user", "content": "Hello" }]);
     json!({ "model": "tiny-llama", "messages": messages, "max_tokens": tokens, "stream": stream, "ignore_eos": true })
@@ -136,5 +147,28 @@ fn a_stopping_server_finishes_what_runs() {
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"), "{rest}");
+    assert_eq!(running.finish().0, Some(0));
+}
+
+#[test]
+fn keys_come_from_a_file_which_is_read_anew_on_a_hangup() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys");
+    std::fs::write(&path, "alice sk-1 concurrent=2\n").unwrap();
+    let (model, file) = (tiny("tiny-llama"), path.to_str().unwrap());
+    let arguments = [&model, "--ranks", "1", "--api-key-file", file, "--api-key", "sk-other"];
+    let (running, address) = serve_with(&arguments);
+    assert_eq!(status_with(&address, "sk-0"), "HTTP/1.1 401 Unauthorized");
+    assert_eq!(status_with(&address, "sk-1"), "HTTP/1.1 200 OK");
+    assert_eq!(status_with(&address, "sk-other"), "HTTP/1.1 200 OK");
+    std::fs::write(&path, "alice sk-2\n").unwrap();
+    running.signal(Signal::HUP);
+    wait_for(|| status_with(&address, "sk-1").contains("401").then_some(()));
+    assert_eq!(status_with(&address, "sk-2"), "HTTP/1.1 200 OK");
+    // A file that cannot be used changes nothing.
+    std::fs::write(&path, "alice sk-2 concurrent=two\n").unwrap();
+    running.signal(Signal::HUP);
+    assert_eq!(status_with(&address, "sk-2"), "HTTP/1.1 200 OK");
+    running.signal(Signal::TERM);
     assert_eq!(running.finish().0, Some(0));
 }

@@ -18,12 +18,11 @@ use tokio::time::Instant;
 use crate::body::JsonBody;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
-use crate::health;
 use crate::metrics::{self, Metrics};
 use crate::models::{Asker, Lease, Models};
 use crate::openai::Responses;
 use crate::options::Options;
-use crate::{anthropic, dialect, ollama, openai, openapi, page, patience, request, run, stamp};
+use crate::{anthropic, dialect, health, keys, ollama, openai, openapi, page, patience, request, run, stamp};
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -113,6 +112,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .method_not_allowed_fallback(method_not_allowed)
         .layer(DefaultBodyLimit::max(app.options.body_bytes_max))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), patience::begin_early))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), keys::check))
         .layer(middleware::from_fn(dialect::write_errors))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
         .with_state(app)

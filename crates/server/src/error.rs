@@ -1,5 +1,7 @@
 //! Refusals and failures. How they are written is the dialect's to say.
 
+use std::time::Duration;
+
 use axum::http::header::RETRY_AFTER;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -45,8 +47,14 @@ pub(crate) enum Code {
     RequestTimeout,
     /// The answer took longer than the operator allows.
     GenerationTimeout,
+    /// There is no API key, or not one of this server's.
+    InvalidApiKey,
+    /// The API key allows no more at the moment.
+    RateLimitExceeded,
     /// The queue is full.
     QueueFull,
+    /// The request waited for its turn for longer than the operator allows.
+    QueueTimeout,
     /// The engine has failed or was stopped.
     EngineFailed,
     /// The server is about to stop.
@@ -78,7 +86,10 @@ impl Code {
             Self::RequestTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, "request_too_large"),
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "timeout_error", "request_timeout"),
             Self::GenerationTimeout => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", "generation_timeout"),
+            Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::RateLimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "rate_limit_exceeded"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full"),
+            Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),
             Self::EngineFailed => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "engine_failed"),
             Self::ShuttingDown => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "shutting_down"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, "internal_error"),
@@ -109,6 +120,13 @@ impl ApiError {
         Self { param: Some(param.into()), ..Self::new(code, message) }
     }
 
+    /// A request that may be sent again after `wait`.
+    pub(crate) fn try_later(code: Code, message: impl Into<String>, wait: Duration) -> Self {
+        // Rounded up, so that nobody comes too soon.
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Self { retry_after: Some(seconds.max(1)), ..Self::new(code, message) }
+    }
+
     /// A request that the engine did not accept; `prompt` is the field that the prompt came from.
     pub(crate) fn refused(error: &SubmitError, prompt: &str) -> Self {
         let message = error.to_string();
@@ -119,11 +137,16 @@ impl ApiError {
             SubmitError::PromptTooLong { .. } => Self::of_field(Code::ContextLengthExceeded, prompt, message),
             SubmitError::BadSampling { name, .. } => Self::of_field(Code::InvalidValue, *name, message),
             SubmitError::QueueFull { retry_after, .. } => {
-                Self { retry_after: Some(retry_after.as_secs()), ..Self::new(Code::QueueFull, message) }
+                Self::new(Code::QueueFull, message).retried_after(*retry_after)
             }
             SubmitError::NotRunning(_) => Self::new(Code::EngineFailed, message),
             _ => Self::new(Code::InvalidValue, message),
         }
+    }
+
+    /// The same with the time after which it is worth trying again.
+    pub(crate) fn retried_after(self, time: Duration) -> Self {
+        Self { retry_after: Some(time.as_secs()), ..self }
     }
 
     /// HTTP status, OpenAI's error type, and the name of the code.

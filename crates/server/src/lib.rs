@@ -17,6 +17,7 @@ mod error;
 mod exposition;
 mod fields;
 mod health;
+mod keys;
 mod listen;
 mod metrics;
 mod models;
@@ -36,6 +37,7 @@ mod stamp;
 mod stream;
 mod tools;
 
+pub use keys::{Key, KeyFileError, KeyLimits, Keys, parse_keys};
 pub use listen::{BindError, Listener, bind};
 pub use models::{Loaded, Loader, Models, Offer, Room, parse_keep_alive};
 pub use options::Options;

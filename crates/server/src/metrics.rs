@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 use crate::app::App;
 use crate::error::{ApiError, Code};
 use crate::exposition;
+use crate::keys::Account;
 
 /// Upper ends of the buckets for waiting and prompt times, in seconds.
 const LATENCY_S: [f64; 20] = [
@@ -118,10 +119,11 @@ impl ModelMetrics {
         Self { registry, up, running, waiting, generations }
     }
 
-    /// A meter for a generation that was just submitted.
-    pub(crate) fn meter(&self) -> Meter {
+    /// A meter for a generation that was just submitted, whose tokens `account` pays.
+    pub(crate) fn meter(&self, account: Option<Arc<Account>>) -> Meter {
         Meter {
             metrics: Arc::clone(&self.generations),
+            account,
             submitted: Instant::now(),
             latest: None,
             counted: 0,
@@ -193,6 +195,8 @@ impl GenerationMetrics {
 /// Watches one generation; one that is dropped before its end counts as aborted.
 pub(crate) struct Meter {
     metrics: Arc<GenerationMetrics>,
+    /// Where its tokens are counted as well.
+    account: Option<Arc<Account>>,
     submitted: Instant,
     /// When the latest token came.
     latest: Option<Instant>,
@@ -205,6 +209,7 @@ impl Meter {
     /// The prompt of `tokens` tokens was evaluated.
     pub(crate) fn prompt(&mut self, tokens: usize) {
         self.metrics.prompt_tokens.inc_by(tokens as u64);
+        self.charge(tokens);
     }
 
     /// `count` more tokens came.
@@ -222,6 +227,7 @@ impl Meter {
         }
         self.counted += count;
         self.metrics.generated_tokens.inc_by(count as u64);
+        self.charge(count);
     }
 
     /// The generation ended well.
@@ -230,7 +236,9 @@ impl Meter {
         metrics.cache_queries.inc_by(completion.prompt_tokens as u64);
         metrics.cache_hits.inc_by(completion.cached_tokens as u64);
         // Tokens that never became text, such as the end-of-text token, are only known now.
-        metrics.generated_tokens.inc_by(completion.completion_tokens.saturating_sub(self.counted) as u64);
+        let silent = completion.completion_tokens.saturating_sub(self.counted);
+        metrics.generated_tokens.inc_by(silent as u64);
+        self.charge(silent);
         metrics.drafted_tokens.inc_by(completion.drafts.drafted as u64);
         metrics.accepted_tokens.inc_by(completion.drafts.accepted as u64);
         metrics.end_to_end.observe(self.submitted.elapsed().as_secs_f64());
@@ -255,6 +263,10 @@ impl Meter {
     /// The generation failed.
     pub(crate) fn failed(&mut self) {
         self.end("error");
+    }
+
+    fn charge(&self, tokens: usize) {
+        self.account.iter().for_each(|account| account.charge(tokens));
     }
 
     fn end(&mut self, finished_reason: &'static str) {

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::keys::Keys;
+
 /// Limits and time-outs of the server. The defaults suit one machine on a desk.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Largest request body in bytes; larger ones are refused with status 413.
     pub body_bytes_max: usize,
@@ -17,10 +19,14 @@ pub struct Options {
     pub write_timeout: Duration,
     /// Longest time one request may take, queueing included; `None` sets no bound.
     pub request_timeout: Option<Duration>,
+    /// Longest time a request may wait for its turn, before it fails with status 503; `None` sets no bound.
+    pub queue_timeout: Option<Duration>,
     /// Silence after which a stream carries a comment, so that nothing on the way takes it for dead.
     pub keep_alive_interval: Duration,
     /// How long running requests may go on after the shutdown signal before they are cancelled.
     pub drain_timeout: Duration,
+    /// The API keys; if there are none, everybody may ask.
+    pub keys: Keys,
 }
 
 impl Default for Options {
@@ -32,8 +38,10 @@ impl Default for Options {
             body_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
             request_timeout: None,
+            queue_timeout: None,
             keep_alive_interval: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
+            keys: Keys::default(),
         }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Run {
     /// Whether the queue was full. That is tried again when a generation of this plan has ended.
     full: bool,
     deadline: Option<Instant>,
+    /// When the first generation has waited for too long, as long as nothing was heard of it.
+    turn: Option<Instant>,
 }
 
 /// A generation under way.
@@ -74,9 +76,9 @@ impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
     pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = lease.deadline();
-        let (current, ready) = (Vec::new(), VecDeque::new());
-        let mut run =
-            Self { app, lease, plan, current, ready, embeddings: BTreeMap::new(), next: 0, full: false, deadline };
+        let turn = app.options.queue_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (current, ready, embeddings) = (Vec::new(), VecDeque::new(), BTreeMap::new());
+        let mut run = Self { app, lease, plan, current, ready, embeddings, next: 0, full: false, deadline, turn };
         run.submit().map_err(|error| run.refused(&error))?;
         Ok(run)
     }
@@ -88,16 +90,29 @@ impl Run {
 
     /// What happened next, and to which generation; `None` when all have ended.
     pub(crate) async fn next(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
-        let deadline = self.deadline;
         let mut stopping = self.app.stopping.clone();
-        tokio::select! {
-            // In this order, so that a generation that always has news cannot outrun its bounds.
-            biased;
-            // An error means that the sender is gone, and with it the server.
-            _ = stopping.wait_for(|&stopping| stopping) => Err(shutting_down()),
-            () = passing(deadline) => Err(timed_out()),
-            progress = self.advance() => progress,
+        loop {
+            let (deadline, turn) = (self.deadline, self.turn);
+            tokio::select! {
+                // In this order, so that a generation that always has news cannot outrun its bounds.
+                biased;
+                // An error means that the sender is gone, and with it the server.
+                _ = stopping.wait_for(|&stopping| stopping) => return Err(shutting_down()),
+                () = passing(deadline) => return Err(timed_out()),
+                () = passing(turn) => self.check_turn()?,
+                progress = self.advance() => return progress,
+            }
         }
+    }
+
+    /// Fails if no generation has begun.
+    fn check_turn(&mut self) -> Result<(), ApiError> {
+        self.turn = None;
+        if self.current.iter().any(|current| current.generation.has_begun()) {
+            return Ok(());
+        }
+        let message = "the request waited for its turn for longer than this server allows";
+        Err(ApiError::new(Code::QueueTimeout, message).retried_after(self.lease.engine().retry_after()))
     }
 
     async fn advance(&mut self) -> Result<Option<(usize, Progress)>, ApiError> {
@@ -121,6 +136,7 @@ impl Run {
     /// Takes an event of a generation, which goes on unless it was the last.
     fn hear(&mut self, mut current: Current, event: Option<Event>) -> Result<(), ApiError> {
         let index = current.index;
+        self.turn = None;
         match event {
             Some(Event::Prompt(tokens)) => {
                 current.meter.prompt(self.plan.prompt(index).len());

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv};
@@ -12,6 +13,12 @@ use super::constraint::{ConstraintError, Form};
 /// The stack that constraints are compiled on: the library goes as deep as they are nested. Only what is touched takes
 /// memory.
 pub(super) const STACK_BYTES: usize = 256 << 20;
+
+/// Longest time that a constraint may take to compile: rank 0 compiles it again, and a sequence whose prompt is evaluated sooner
+/// holds up the others meanwhile. Usual ones take some milliseconds.
+const COMPILE_MAX: Duration = Duration::from_secs(2);
+/// Longest words about a constraint in characters. They quote it.
+const PROBLEM_MAX: usize = 400;
 
 /// Bounds on the work and memory of one constraint. The library's own are for grammars from trusted places.
 pub(super) fn limits() -> ParserLimits {
@@ -61,8 +68,12 @@ pub(super) fn check(form: &Form) -> Result<(), ConstraintError> {
         let builder = thread::Builder::new().name("constraint".to_owned()).stack_size(STACK_BYTES);
         let work = || {
             let factory = BYTES.as_ref().map_err(Clone::clone)?;
+            let started = Instant::now();
             let mut matcher = compile(factory, form)?;
             match matcher.compute_mask_or_eos() {
+                Ok(_) if started.elapsed() > COMPILE_MAX => {
+                    Err(format!("it takes more than {COMPILE_MAX:?} to compile"))
+                }
                 Ok(_) => Ok(()),
                 Err(error) => Err(format!("nothing fulfils it ({error})")),
             }
@@ -77,5 +88,11 @@ pub(super) fn check(form: &Form) -> Result<(), ConstraintError> {
 fn tidy(problem: &str) -> String {
     let end = problem.find("\n<").unwrap_or(problem.len());
     let problem = problem[..end].trim();
-    if problem.starts_with("panic: ") { "the compiler of constraints gave up".to_owned() } else { problem.to_owned() }
+    if problem.starts_with("panic: ") {
+        return "the compiler of constraints gave up".to_owned();
+    }
+    match problem.char_indices().nth(PROBLEM_MAX) {
+        Some((end, _)) => format!("{} …", &problem[..end]),
+        None => problem.to_owned(),
+    }
 }

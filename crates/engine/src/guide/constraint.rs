@@ -213,7 +213,8 @@ mod tests {
         let references: Value = (0..2000).map(|_| json!({"$ref": "#"})).collect();
         assert!(refused(json!({"anyOf": references})).contains("references"));
         Constraint::lark(&format!("start: {}", "(".repeat(100_000))).unwrap_err();
-        Constraint::regex(&"(".repeat(100_000)).unwrap_err();
+        let problem = Constraint::regex(&"(".repeat(100_000)).unwrap_err().to_string();
+        assert!(problem.chars().count() < 500, "{problem}");
         // Others are compact, however much they allow.
         Constraint::regex("((a{1,1000}){1,1000}){1,1000}").unwrap();
     }

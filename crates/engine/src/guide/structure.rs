@@ -8,6 +8,8 @@ use serde_json::Value;
 use super::constraint::{Constraint, ConstraintError, Form, within};
 use super::schema;
 
+/// Most pieces after the first, where there is nothing but pieces: small models do not always find an end.
+const MORE_MAX: usize = 15;
 /// Most kinds of pieces.
 const TAGS_MAX: usize = 512;
 
@@ -57,11 +59,11 @@ impl Structure {
         let several = self.between.as_ref();
         let mut grammar = match (&self.lead, several) {
             (Lead::Nothing, None) => "start: tag\n".to_owned(),
-            (Lead::Nothing, Some(between)) => format!("start: tag ({}? tag)*\n", quoted(between)),
+            (Lead::Nothing, Some(between)) => format!("start: tag ({}? tag){{0,{MORE_MAX}}}\n", quoted(between)),
             (Lead::Until(_), None) => "start: TEXT | head tag\n".to_owned(),
             (Lead::Until(_), Some(_)) => "start: (head tag)* rest\nrest: TEXT\n".to_owned(),
             (_, None) => "start: other | tag\n".to_owned(),
-            (_, Some(between)) => format!("start: other | tag ({}? tag)*\n", quoted(between)),
+            (_, Some(between)) => format!("start: other | tag ({}? tag){{0,{MORE_MAX}}}\n", quoted(between)),
         };
         match &self.lead {
             Lead::Nothing => {}

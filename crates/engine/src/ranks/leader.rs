@@ -10,7 +10,6 @@ use fabric::ControlSender;
 use model::LOGIT_ROWS;
 
 use crate::guide::Guides;
-use crate::ranks::drafting::Drafting;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
 use crate::ranks::plan::{Asked, Signal, Step, Wanted};
@@ -18,7 +17,7 @@ use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
 use crate::ranks::slots::Slots;
-use crate::ranks::speculation::DraftModel;
+use crate::ranks::speculation::{DRAFTS_MAX, StepCost};
 use crate::request::{Drafts, FinishReason, RankStatistics, Request};
 
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
@@ -42,7 +41,7 @@ pub(crate) struct Leader<'a> {
     guides: Guides,
     schedule: Schedule,
     pace: Pace,
-    drafting: Drafting,
+    cost: StepCost,
     /// Generations that have ended but for the ranks' reports.
     ended: VecDeque<Ended>,
     /// What is under way, in order.
@@ -60,11 +59,14 @@ enum Flight {
     Report { ended: Ended, ranks: Vec<RankStatistics> },
 }
 
-/// When a step was begun, how long its drafts took, and what of it was prompts.
+/// When a step was begun, and what of it was prompts.
 #[derive(Clone, Copy)]
 struct Begun {
     at: Instant,
-    drafting: Duration,
+    /// How long the first stage took.
+    first_stage: Duration,
+    /// Whether no other step was under way.
+    alone: bool,
     prompt_tokens: usize,
     tokens: usize,
 }
@@ -88,7 +90,6 @@ impl<'a> Leader<'a> {
     /// `model` is the file that the rank has loaded.
     pub(crate) fn new(
         member: Member,
-        draft_model: Option<DraftModel>,
         model: &Path,
         control: &'a mut ControlSender,
         orders: &'a Receiver<ToRank>,
@@ -103,7 +104,7 @@ impl<'a> Leader<'a> {
             guides: Guides::new(model, &job.end_tokens),
             schedule: Schedule::default(),
             pace: Pace::new(job.token_latency_ms.map(|latency| Duration::from_millis(latency.into()))),
-            drafting: Drafting::new(draft_model, job.draft_price),
+            cost: StepCost::default(),
             ended: VecDeque::new(),
             flights: VecDeque::new(),
             shares: Vec::new(),
@@ -240,18 +241,19 @@ impl<'a> Leader<'a> {
         if self.shares.is_empty() {
             return Ok(false);
         }
-        let at = Instant::now();
-        let drafted = self.drafting.draft(&mut self.sequences, &self.shares, room)?;
-        let mut begun = Begun { at, drafting: at.elapsed(), prompt_tokens: 0, tokens: 0 };
-        self.drafting.learn_drafts(drafted, begun.drafting.as_secs_f64());
+        let alone = !self.flights.iter().any(|flight| matches!(flight, Flight::Step { .. }));
+        let mut begun = Begun { at: Instant::now(), first_stage: Duration::ZERO, alone, prompt_tokens: 0, tokens: 0 };
         self.step.clear();
         let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
+        let mut drafts = DRAFTS_MAX;
         for share in &self.shares {
             let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
                 continue;
             };
             if sequence.prompt_left() > 0 {
                 begun.prompt_tokens += share.tokens;
+            } else {
+                drafts -= sequence.draft(drafts);
             }
             let (tokens, wanted) = sequence.take(share.tokens);
             self.step.push(share.slot, self.slots.len(share.slot), tokens, wanted);
@@ -270,6 +272,7 @@ impl<'a> Leader<'a> {
         let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
         let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
         self.member.lead_step(&self.step)?;
+        begun.first_stage = begun.at.elapsed();
         self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
         if begun.prompt_tokens > 0 {
             self.tell(&FromRank::Progress {})?;
@@ -295,14 +298,14 @@ impl<'a> Leader<'a> {
         Ok(true)
     }
 
-    /// Notes how long a step took. One of which nothing was asked is not waited for: all that is known is how long its first
-    /// stage took, and the others take about as long.
+    /// Notes how long a step took. Of one that is not waited for, or that others were in the way of, all that is known is how
+    /// long its first stage took, and the others take about as long.
     fn learn_pace(&mut self, begun: &Begun, answered: bool) {
-        let stages = if answered { 1 } else { self.member.job().layout.pipeline as u32 };
-        let took = begun.at.elapsed() * stages;
+        let stages = self.member.job().layout.pipeline as u32;
+        let took = if answered && begun.alone { begun.at.elapsed() } else { begun.first_stage * stages };
         self.pace.learn(begun.prompt_tokens, took);
         if begun.prompt_tokens == 0 {
-            self.drafting.learn_step(begun.tokens, (took - begun.drafting * stages).as_secs_f64());
+            self.cost.learn(begun.tokens, took.as_secs_f64());
         }
     }
 
@@ -310,7 +313,7 @@ impl<'a> Leader<'a> {
     fn hear_answers(&mut self, asked: &[Asked], owners: &[u64]) -> Result<(), RankError> {
         let mut tokens = Vec::new();
         let mut ended = Vec::new();
-        let price = self.drafting.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
+        let price = self.cost.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
         for (asked, owners) in asked.chunks(LOGIT_ROWS).zip(owners.chunks(LOGIT_ROWS)) {
             let (answers, end_tokens) = self.member.receive_answers(asked)?;
             for (index, (&asked, &id)) in asked.iter().zip(owners).enumerate() {

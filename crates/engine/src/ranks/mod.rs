@@ -3,7 +3,6 @@
 
 mod answers;
 mod desk;
-mod drafting;
 mod embedding;
 mod front;
 mod layout;
@@ -27,7 +26,7 @@ pub use loading::Loading;
 pub use member::RankError;
 pub(crate) use plan::{CANDIDATES_MAX, Wanted};
 pub use process::{decline, model_bytes, run_rank};
-pub use protocol::{DraftFile, Job, Weights};
+pub use protocol::{Job, Weights};
 
 /// Reads a step plan as a rank does that got it from rank 0, tokens included. For fuzzing only.
 #[doc(hidden)]

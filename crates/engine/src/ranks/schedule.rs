@@ -68,6 +68,12 @@ impl Schedule {
         self.queue.retain(|entry| entry.slot != slot);
     }
 
+    /// How many sequences are under way.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     /// Plans the next step, which may take `room` tokens of prompts, into `shares`; there are none when no sequence can go
     /// on.
     ///

@@ -6,7 +6,7 @@ use crate::guide::{Guide, Verdict};
 use crate::ranks::answers::Answer;
 use crate::ranks::embedding::Embedding;
 use crate::ranks::plan::Wanted;
-use crate::ranks::speculation::{self, Guess, Price, Speculation};
+use crate::ranks::speculation::Speculation;
 use crate::request::{Drafts, FinishReason, Pooling, Request, TokenInfo};
 use crate::sampler::{LogProbabilities, Sampler};
 
@@ -117,22 +117,8 @@ impl Sequence {
         self.pending.len() - 1
     }
 
-    /// What the draft model should add, at most `most` tokens, and the slot, if it should.
-    pub(crate) fn wish(&mut self, most: usize) -> Option<(usize, speculation::Wanted<'_>)> {
-        let most = most.min(self.most - self.generated - 1);
-        Some((self.slot, self.speculation.as_mut()?.wish(most)?))
-    }
-
-    /// Takes the draft that the draft model has made for the next step.
-    pub(crate) fn take_draft(&mut self, draft: &[Guess]) {
-        if let Some(speculation) = &mut self.speculation {
-            speculation.take_draft(draft);
-            self.pending.extend(draft.iter().map(|guess| guess.id));
-        }
-    }
-
-    /// The step is over: returns how many drafted tokens were wrong, which had this price.
-    pub(crate) fn settle(&mut self, price: Price) -> usize {
+    /// The step is over: returns how many drafted tokens were wrong, each of which has cost as much as `price` others.
+    pub(crate) fn settle(&mut self, price: f64) -> usize {
         self.speculation.as_mut().map_or(0, |speculation| speculation.settle(price))
     }
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::{Models, Room, parse_keep_alive};
+use server::{Keys, Models, Room, parse_keep_alive};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::interrupt;
+use crate::keys::KeyOptions;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
 use crate::session::Sharing;
@@ -20,6 +22,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
 #[command(after_help = "Examples:
   ropewalk serve smollm2
   ropewalk serve smollm2 --listen 127.0.0.1:8080 --ranks 2
+  ropewalk serve smollm2 --listen 0.0.0.0:8080 --api-key-file keys.txt
   ropewalk serve smollm2 --models-dir ~/models --models-max 2 --keep-alive 10m
 Then, for example:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
@@ -46,6 +49,8 @@ pub(crate) struct Arguments {
     /// Address to listen on; only this machine reaches the default
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
+    #[command(flatten)]
+    keys: KeyOptions,
     /// How long running requests may go on once the server is told to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,
@@ -55,6 +60,13 @@ pub(crate) struct Arguments {
     /// Requests to a model that may wait; those beyond are refused with status 429
     #[arg(long, value_name = "N", default_value_t = 64)]
     max_queued_requests: u16,
+    /// How long a request may wait for its turn before it fails with status 503, in seconds [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    queue_timeout: Option<u32>,
+    /// How long a request may take, waiting included, before it fails with status 504, in seconds; the header
+    /// X-Request-Timeout sets less for one [default: no limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    request_timeout: Option<u32>,
     /// Longest time between two tokens of an answer while prompts of others are evaluated, and until the first token of a
     /// short request, in milliseconds: prompts are evaluated in pieces that fit it; 0 sets no limit
     #[arg(long, value_name = "MS", default_value_t = 500)]
@@ -88,10 +100,18 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let runtime = runtime.context("cannot start the server's threads")?;
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
+    let keys = Keys::new(arguments.keys.read()?);
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
-    let options =
-        server::Options { drain_timeout: Duration::from_secs(arguments.drain_timeout), ..server::Options::default() };
+    runtime.spawn(reload(arguments.keys.clone(), keys.clone()));
+    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let options = server::Options {
+        drain_timeout: Duration::from_secs(arguments.drain_timeout),
+        queue_timeout: arguments.queue_timeout.map(seconds),
+        request_timeout: arguments.request_timeout.map(seconds),
+        keys,
+        ..server::Options::default()
+    };
     eprintln!("{what} served at http://{}", listener.address());
     let drained = runtime.block_on(server::serve(listener, models.clone(), options, stop_signal()));
     if drained.cancelled > 0 {
@@ -140,6 +160,17 @@ impl Arguments {
     }
 }
 
+/// Reads the keys anew whenever the process is told to (SIGHUP). If they cannot be read, those of before stay.
+async fn reload(options: KeyOptions, keys: Keys) {
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    while hangups.recv().await.is_some() {
+        match options.read() {
+            Ok(read) => keys.replace(read),
+            Err(error) => tracing::error!("the API keys stay as they were: {error:#}"),
+        }
+    }
+}
+
 /// Ends when the process is asked to stop, by the terminal or by a service manager.
 async fn stop_signal() {
     let interrupted = async {
@@ -149,7 +180,7 @@ async fn stop_signal() {
         }
     };
     let terminated = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        match signal(SignalKind::terminate()) {
             Ok(mut signal) => drop(signal.recv().await),
             Err(_) => std::future::pending().await,
         }

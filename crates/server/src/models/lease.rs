@@ -49,7 +49,7 @@ impl Lease {
 
     /// On whose behalf it is used.
     pub(crate) fn client(&self) -> &str {
-        &self.asker.client.0
+        self.asker.client.name()
     }
 
     /// When the request has taken too long.
@@ -59,7 +59,7 @@ impl Lease {
 
     /// A meter for a generation that was just submitted.
     pub(crate) fn meter(&self) -> Meter {
-        self.shared.metrics[self.index].meter()
+        self.shared.metrics[self.index].meter(self.asker.client.account())
     }
 
     /// How long the model stays without being used, from now on; as long as there is room if `None`.

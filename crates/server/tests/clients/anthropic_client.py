@@ -103,7 +103,7 @@ class Errors(unittest.TestCase):
         self.refused(bad, invalid, "temperature", extra_body={"temperature": 1.5})
         self.refused(bad, invalid, "max_tokens", max_tokens=-1)
         self.refused(bad, invalid, "messages", messages=[])
-        self.refused(bad, invalid, "tools", tools=[{"name": "f", "input_schema": {"type": "object"}}])
+        self.refused(bad, invalid, "tools", tools=[{"type": "bash_20250124", "name": "bash"}])
         self.refused(bad, invalid, "the prompt has", messages=[{"role": "user", "content": "long " * CONTEXT}])
         self.refused(bad, invalid, "unheard_of", extra_body={"unheard_of": 1})
 

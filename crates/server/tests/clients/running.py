@@ -12,5 +12,11 @@ def get(path: str) -> dict:
         return json.load(answer)
 
 
+def post(path: str, body: dict) -> dict:
+    request = urllib.request.Request(URL + path, json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
 MODEL = get("/v1/models")["data"][0]["id"]
 CONTEXT = get("/v1/models")["data"][0]["max_model_len"]

@@ -162,3 +162,19 @@ async fn priority_and_client_reach_the_engine() {
     let wrong = server.post(CHAT, &chat(json!({"priority": 1.5}))).await;
     assert_eq!(wrong.error().3, "invalid_type");
 }
+
+#[tokio::test]
+async fn requests_that_wait_too_long_leave_the_queue() {
+    let (gate, script) = gated("done");
+    let options = Options { queue_timeout: Some(SHORT), ..Options::default() };
+    let server = Server::with(options, Limits { running: 1, waiting: 4 }, script).await;
+    let first = server.post_in_background(CHAT, &chat(json!({})));
+    server.wait_for_status(1, 0).await;
+    let answer = server.post(CHAT, &chat(json!({}))).await;
+    assert_eq!(answer.error(), (503, "server_error".to_owned(), None, "queue_timeout".to_owned()));
+    assert!(answer.headers.contains_key("retry-after"));
+    assert_eq!(server.engine.status().waiting, 0);
+    // The first one has long had its turn.
+    gate.open();
+    first.answer().await.ok();
+}

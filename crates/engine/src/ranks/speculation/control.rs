@@ -40,11 +40,8 @@ impl Control {
     pub(crate) fn learn(&mut self, drafted: usize, accepted: usize, price: f64) {
         let gain = accepted as f64 - price * drafted as f64;
         self.credit = (self.credit + gain).min(CREDIT_MAX);
-        // One that was made shorter for other reasons says only that it was wrong, if it was.
-        if accepted < drafted || drafted >= self.length {
-            let length = if accepted == drafted { 2 * drafted } else { accepted + 1 };
-            self.length = length.clamp(2, self.most.max(2)).min(self.most);
-        }
+        self.length =
+            if accepted == drafted { 2 * drafted } else { accepted + 1 }.clamp(2, self.most.max(2)).min(self.most);
         if gain > 0.0 {
             self.next_pause = PAUSE;
         }

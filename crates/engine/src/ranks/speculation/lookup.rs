@@ -28,11 +28,6 @@ impl Lookup {
         self.before.push(before.unwrap_or(0));
     }
 
-    /// All tokens so far.
-    pub(crate) fn tokens(&self) -> &[u32] {
-        &self.tokens
-    }
-
     /// Adds up to `count` tokens that may follow to `draft`: those that followed where most of the last tokens were the
     /// same, of equals the latest place.
     pub(crate) fn propose(&self, count: usize, draft: &mut Vec<u32>) {

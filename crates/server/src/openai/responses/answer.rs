@@ -23,18 +23,18 @@ pub(super) struct Draft {
     base: Value,
     /// The conversation up to the answer.
     conversation: Vec<Value>,
-    /// Whether it is to be remembered.
-    store: bool,
+    /// For whom it is to be remembered, if it is.
+    owner: Option<Arc<str>>,
 }
 
 impl Draft {
     /// A response that repeats the request as `echo` does, and answers `conversation`.
-    pub(super) fn new(echo: Value, conversation: Vec<Value>, store: bool) -> Self {
+    pub(super) fn new(echo: Value, conversation: Vec<Value>, owner: Option<Arc<str>>) -> Self {
         let id = new_id("resp_");
         let mut base = echo;
         base["id"] = id.as_str().into();
         base["created_at"] = now().into();
-        Self { id, base, conversation, store }
+        Self { id, base, conversation, owner }
     }
 
     /// The response to an answer that is there at once.
@@ -56,10 +56,11 @@ impl Draft {
             response["incomplete_details"] = json!({"reason": "max_output_tokens"});
         }
         response["usage"] = usage(completion);
-        if self.store {
+        if let Some(owner) = &self.owner {
             let mut conversation = self.conversation.clone();
             conversation.push(item::as_turn(items));
-            responses.put(self.id.clone(), Stored { response: response.clone(), conversation });
+            responses
+                .put(self.id.clone(), Stored { owner: Arc::clone(owner), response: response.clone(), conversation });
         }
         response
     }

@@ -1,5 +1,7 @@
 //! What a request asks for.
 
+use std::sync::Arc;
+
 use engine::{Constraint, ModelInfo, Request};
 use model::ChatInput;
 use serde_json::{Map, Value, json};
@@ -30,7 +32,12 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn read(body: &Value, model: &ModelInfo, responses: &Responses) -> Result<Self, ApiError> {
+    pub(super) fn read(
+        body: &Value,
+        model: &ModelInfo,
+        responses: &Responses,
+        owner: Arc<str>,
+    ) -> Result<Self, ApiError> {
         let fields = Fields::of(body, "")?;
         fields.required_text("model")?;
         check(&fields)?;
@@ -43,7 +50,7 @@ impl Call {
         if let Some(reasoning) = fields.nested("reasoning")? {
             params::reasoning_effort(&reasoning, "effort", &mut extra)?;
         }
-        let mut conversation = previous(&fields, responses)?;
+        let mut conversation = previous(&fields, responses, &owner)?;
         conversation.extend(input::read(&fields)?);
         let instructions = fields.text("instructions")?.filter(|instructions| !instructions.is_empty());
         let instructions = instructions.map(|text| json!({"role": "system", "content": text}));
@@ -54,16 +61,16 @@ impl Call {
         let prompts = vec![request::conversation(model, "input", &input)?];
         let stream = fields.flag("stream")?.unwrap_or(false);
         let store = fields.flag("store")?.unwrap_or(true);
-        let draft = Draft::new(echo(&fields, model, &request), conversation, store);
+        let draft = Draft::new(echo(&fields, model, &request), conversation, store.then_some(owner));
         let calls = toolbox.is_in_use().then_some(form);
         Ok(Self { plan: Plan { prompts, prompt_field: "input", choices: 1, request, calls }, stream, draft })
     }
 }
 
 /// The conversation that an earlier response ended.
-fn previous(fields: &Fields<'_>, responses: &Responses) -> Result<Vec<Value>, ApiError> {
+fn previous(fields: &Fields<'_>, responses: &Responses, owner: &str) -> Result<Vec<Value>, ApiError> {
     let Some(id) = fields.text("previous_response_id")? else { return Ok(Vec::new()) };
-    let stored = responses.get(id).ok_or_else(|| {
+    let stored = responses.get(id, owner).ok_or_else(|| {
         let problem = format!("is {id:?}, which is not remembered: send the whole conversation");
         fields.error(Code::PreviousResponseNotFound, "previous_response_id", problem)
     })?;

@@ -8,13 +8,15 @@ mod store;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use engine::ModelInfo;
 use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::body::JsonBody;
+use crate::client::Client;
 use crate::error::{ApiError, Code};
 use crate::run::Run;
 use crate::sse;
@@ -23,7 +25,9 @@ use call::Call;
 pub(crate) use store::Responses;
 
 pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Result<Response, ApiError> {
-    let (lease, call) = app.prepare(body, |app, body, model| Call::read(body, model, &app.responses)).await?;
+    let owner = body.client().owner();
+    let read = |app: &App, body: &Value, model: &ModelInfo| Call::read(body, model, &app.responses, owner);
+    let (lease, call) = app.prepare(body, read).await?;
     let Call { plan, stream, draft } = call;
     let run = Run::start(Arc::clone(&app), lease, plan)?;
     if stream {
@@ -37,13 +41,21 @@ pub(super) async fn create(State(app): State<Arc<App>>, body: JsonBody) -> Resul
     Ok(Json(draft.whole(&app.responses, answer)).into_response())
 }
 
-pub(super) async fn retrieve(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    let stored = app.responses.get(&id).ok_or_else(|| not_found(&id))?;
+pub(super) async fn retrieve(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    let stored = app.responses.get(&id, &client.owner()).ok_or_else(|| not_found(&id))?;
     Ok(Json(stored.response.clone()))
 }
 
-pub(super) async fn delete(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    if !app.responses.remove(&id) {
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    Extension(client): Extension<Client>,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, ApiError> {
+    if !app.responses.remove(&id, &client.owner()) {
         return Err(not_found(&id));
     }
     Ok(Json(json!({"id": id, "object": "response", "deleted": true})))

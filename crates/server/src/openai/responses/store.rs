@@ -13,6 +13,8 @@ const BYTES_MAX: usize = 64 << 20;
 /// A response that is remembered.
 #[derive(Debug, PartialEq)]
 pub(super) struct Stored {
+    /// Whose it is. Others do not see it.
+    pub(super) owner: Arc<str>,
     /// As the client got it.
     pub(super) response: Value,
     /// The conversation that a next request goes on with, in the form of chat templates: the answer is its end.
@@ -67,18 +69,20 @@ impl Responses {
         kept.entries.insert(id, Entry { stored: Arc::new(stored), bytes, used });
     }
 
-    /// The response `id`, if it is still remembered.
-    pub(super) fn get(&self, id: &str) -> Option<Arc<Stored>> {
+    /// The response `id` of `owner`, if it is still remembered.
+    pub(super) fn get(&self, id: &str, owner: &str) -> Option<Arc<Stored>> {
         let mut kept = self.lock();
         let used = kept.next_use();
-        let entry = kept.entries.get_mut(id)?;
+        let entry = kept.entries.get_mut(id).filter(|entry| *entry.stored.owner == *owner)?;
         entry.used = used;
         Some(Arc::clone(&entry.stored))
     }
 
-    /// Forgets the response `id`, and says whether it was remembered.
-    pub(super) fn remove(&self, id: &str) -> bool {
-        self.lock().remove(id)
+    /// Forgets the response `id` of `owner`, and says whether it was remembered.
+    pub(super) fn remove(&self, id: &str, owner: &str) -> bool {
+        let mut kept = self.lock();
+        let theirs = kept.entries.get(id).is_some_and(|entry| *entry.stored.owner == *owner);
+        theirs && kept.remove(id)
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -116,7 +120,7 @@ mod tests {
     use super::*;
 
     fn stored(bytes: usize) -> Stored {
-        Stored { response: Value::Null, conversation: vec![Value::from("x".repeat(bytes))] }
+        Stored { owner: "me".into(), response: Value::Null, conversation: vec![Value::from("x".repeat(bytes))] }
     }
 
     #[test]
@@ -126,15 +130,15 @@ mod tests {
         for id in ["a", "b", "c"] {
             responses.put(id.to_owned(), stored(100));
         }
-        assert!(responses.get("a").is_some());
+        assert!(responses.get("a", "me").is_some());
         responses.put("d".to_owned(), stored(100));
-        let present = ["a", "b", "c", "d"].map(|id| responses.get(id).is_some());
+        let present = ["a", "b", "c", "d"].map(|id| responses.get(id, "me").is_some());
         assert_eq!(present, [true, false, true, true]);
         // What needs all the room gets it, and what does not fit at all changes nothing.
         responses.put("e".to_owned(), stored(300 + 2 * overhead));
         responses.put("f".to_owned(), stored(1000 + 2 * overhead));
-        assert_eq!(["a", "d", "e", "f"].map(|id| responses.get(id).is_some()), [false, false, true, false]);
-        assert!(responses.remove("e") && !responses.remove("e"));
+        assert_eq!(["a", "d", "e", "f"].map(|id| responses.get(id, "me").is_some()), [false, false, true, false]);
+        assert!(!responses.remove("e", "you") && responses.remove("e", "me") && !responses.remove("e", "me"));
         assert_eq!(responses.lock().bytes, 0);
     }
 
@@ -145,6 +149,6 @@ mod tests {
             responses.put(id.to_string(), stored(1));
         }
         assert_eq!(responses.lock().entries.len(), RESPONSES_MAX);
-        assert!(responses.get("0").is_none() && responses.get("1").is_some());
+        assert!(responses.get("0", "me").is_none() && responses.get("1", "me").is_some());
     }
 }
