@@ -26,7 +26,7 @@ mod rope;
 mod simd;
 
 pub use activations::{Activations, Forms, Rows, round_into, rounded_words};
-pub use attention::{Attention, AttentionScratch, Stretch, attend};
+pub use attention::{Attention, AttentionScratch, Batch, Stretch, attend};
 pub use dtype::DType;
 pub use elementwise::Gate;
 pub use error::KernelError;

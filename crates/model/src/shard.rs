@@ -10,7 +10,7 @@ use kernels::{
 use crate::arch::Blueprint;
 use crate::blocks::{self, Block, Scratch};
 use crate::placement::{Parts, Placement};
-use crate::{Gguf, ModelError};
+use crate::{BLOCK_TOKENS, Gguf, ModelError};
 
 /// Logits are computed for this many tokens at a time: more would need much memory (a vocabulary of floats each).
 pub const LOGIT_ROWS: usize = 16;
@@ -69,10 +69,12 @@ impl Exchange for Alone {
 pub struct ShardOptions {
     /// Threads that compute.
     pub threads: usize,
-    /// Sequences that the KV cache holds side by side, each in a slot of its own. A slot that is never used costs no memory.
+    /// Sequences that run side by side, each in a slot of its own.
     pub slots: usize,
-    /// Positions that a slot holds.
+    /// Positions that a sequence has at most.
     pub context: usize,
+    /// Blocks of [`BLOCK_TOKENS`] positions that the KV cache holds for all of them. One that is never used costs no memory.
+    pub blocks: usize,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Type of the KV cache's elements.
@@ -89,6 +91,8 @@ pub struct Shard {
     blocks: Vec<Block>,
     head: Option<Head>,
     angles: Vec<RopeAngles>,
+    /// The blocks of the KV cache that each slot has, in order of their positions.
+    tables: Vec<Vec<u32>>,
     scratch: Scratch,
     hidden: Vec<f32>,
 }
@@ -138,6 +142,7 @@ impl Shard {
             blocks,
             head,
             angles: angles.collect(),
+            tables: (0..options.slots).map(|_| Vec::with_capacity(options.context.div_ceil(BLOCK_TOKENS))).collect(),
             scratch: Scratch::new(blueprint, options),
             hidden: vec![0.0; options.step_tokens * blueprint.hidden],
         })
@@ -172,6 +177,33 @@ impl Shard {
         self.blocks.iter().flat_map(Block::matrices).chain(self.head.iter().map(|head| &head.weights))
     }
 
+    /// Positions for which a slot has blocks of the KV cache.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn room(&self, slot: usize) -> usize {
+        self.tables[slot].len() * BLOCK_TOKENS
+    }
+
+    /// Gives a slot, which keeps the first `kept` of its blocks, more blocks behind them. Slots may have blocks in common, as
+    /// long as no step adds tokens to these. What blocks hold is not changed.
+    ///
+    /// # Panics
+    /// When there is no such slot. A block that the cache does not have is found when it is used.
+    pub fn set_blocks(&mut self, slot: usize, kept: usize, more: impl IntoIterator<Item = u32>) {
+        let table = &mut self.tables[slot];
+        table.truncate(kept);
+        table.extend(more);
+    }
+
+    /// Copies what block `from` of the KV cache holds to block `to`.
+    ///
+    /// # Panics
+    /// When the cache has no such blocks.
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        self.blocks.iter_mut().for_each(|block| block.copy_block(from, to));
+    }
+
     /// Fills the hidden state with the embedded tokens. Only on the first stage; elsewhere it does nothing.
     pub fn embed(&mut self, tokens: &[u32]) {
         let Some(embedding) = &self.embedding else { return };
@@ -199,14 +231,14 @@ impl Shard {
     /// When the exchange with other ranks fails.
     ///
     /// # Panics
-    /// When a slot, its positions or all tokens together are beyond what the options said.
+    /// When a slot or all tokens together are beyond what the options said, or a slot lacks blocks for its positions.
     pub fn run_layers(&mut self, stretches: &[Stretch], exchange: &mut dyn Exchange) -> Result<(), ModelError> {
         let positions = |stretch: &Stretch| stretch.first_position..stretch.first_position + stretch.tokens;
         self.angles.iter_mut().for_each(|angles| angles.prepare(stretches.iter().flat_map(positions)));
         let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
         let with = (&self.pool, &self.angles[..], self.epsilon);
         let hidden = &mut self.hidden[..tokens * self.width];
-        blocks::run(&mut self.blocks, with, &mut self.scratch, stretches, hidden, exchange)
+        blocks::run(&mut self.blocks, with, &mut self.scratch, (stretches, &self.tables), hidden, exchange)
     }
 
     /// Computes this rank's slice of the logits for the tokens `rows` of the step, at most [`LOGIT_ROWS`]: element

@@ -26,8 +26,10 @@ impl Whole {
         let file = Gguf::open(&golden(name)).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let placement = Placement::whole(blueprint.layers.len());
-        let options = ShardOptions { threads, slots: 3, context: 256, step_tokens, kv_type: KvType::F32 };
-        let shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
+        let options = ShardOptions { threads, slots: 3, context: 256, blocks: 24, step_tokens, kv_type: KvType::F32 };
+        let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
+        // Each slot has every third block, the last one first.
+        (0..3).for_each(|slot| shard.set_blocks(slot as usize, 0, (0..8).rev().map(|index| 3 * index + slot)));
         Self { shard, vocabulary: blueprint.vocabulary }
     }
 

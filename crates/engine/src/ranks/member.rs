@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use fabric::{Fabric, FabricError, Operator, Team, Transport};
 use model::{
-    Blueprint, Exchange, ExchangeError, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Slices, Stretch,
+    BLOCK_TOKENS, Blueprint, Exchange, ExchangeError, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions,
+    Slices, Stretch,
 };
 
 use crate::candidates::Scored;
@@ -116,10 +117,13 @@ impl Member {
             threads: job.threads,
             slots: job.slots,
             context: job.context,
+            blocks: job.slots * job.context.div_ceil(BLOCK_TOKENS),
             step_tokens: room(&job).step_tokens,
             kv_type: job.kv_type,
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
+        let each = job.context.div_ceil(BLOCK_TOKENS) as u32;
+        (0..job.slots).for_each(|slot| shard.set_blocks(slot, 0, slot as u32 * each..(slot as u32 + 1) * each));
         let in_memory = place_weights(&fabric, &mut shard, job.weights, available, progress)?;
         shard.check_kernels()?;
         let vocabulary = placement.vocabulary(&blueprint);

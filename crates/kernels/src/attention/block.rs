@@ -29,6 +29,15 @@ pub(super) struct Rows {
     values: Vec<f32>,
 }
 
+/// The first `count` keys and values of a block, of one head.
+#[derive(Clone, Copy)]
+pub(super) struct Keys<'a> {
+    pub(super) cache: &'a KvCache,
+    pub(super) head: usize,
+    pub(super) block: u32,
+    pub(super) count: usize,
+}
+
 /// A softmax under way, for each row: values weighted with exponentials of scores, relative to the largest score.
 struct Gathered {
     largest: Vec<f32>,
@@ -84,38 +93,44 @@ impl Rows {
         self.span.clear(self.count, self.stride);
     }
 
-    /// Lets `rows` attend to the first `count` keys of the block at `start`, each row to those of the range that `visible`
-    /// gives for it, which must not be empty.
+    /// Lets `rows` attend to some keys, each row to those of the range that `visible` gives for it, which must not be empty.
+    /// The block `next` comes after this one.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)] // All of them vary from call to call.
     pub(super) fn attend_block<S: Simd>(
         &mut self,
         simd: S,
-        cache: &KvCache,
-        head: usize,
-        start: usize,
-        count: usize,
+        keys: Keys<'_>,
+        next: Option<u32>,
         rows: Range<usize>,
         visible: impl Fn(usize) -> Range<usize>,
     ) {
+        let Keys { cache, head, block, count } = keys;
+        // Rows ask for those behind them as they are read, which helps the next block only if it lies there.
+        let next = next.filter(|next| *next != block + 1);
         let padded = count.next_multiple_of(KEYS_AT_ONCE);
         let widened = rows.len() > FEW_ROWS;
         let queries = &self.queries[rows.start * self.stride..rows.end * self.stride];
         let scores = &mut self.scores[rows.clone()];
-        match cache.view(simd, Part::Keys, head, start, padded, widened, &mut self.keys) {
+        match cache.view(simd, Part::Keys, head, block, padded, widened, &mut self.keys) {
             View::Floats(keys) => score(simd, queries, keys, padded, self.stride, scores),
             View::Halves(keys) => score(simd, queries, keys, padded, self.stride, scores),
             View::Codes(keys) => score(simd, queries, keys, padded, self.stride, scores),
+        }
+        if let Some(next) = next {
+            cache.prefetch(simd, Part::Keys, head, next);
         }
         for row in rows.clone() {
             self.weigh(simd, row, visible(row));
         }
         let gathered = &mut self.span.values[rows.start * self.stride..rows.end * self.stride];
         let weights = &self.scores[rows];
-        match cache.view(simd, Part::Values, head, start, count, widened, &mut self.values) {
+        match cache.view(simd, Part::Values, head, block, count, widened, &mut self.values) {
             View::Floats(values) => gather(simd, weights, values, count, self.stride, gathered),
             View::Halves(values) => gather(simd, weights, values, count, self.stride, gathered),
             View::Codes(values) => gather(simd, weights, values, count, self.stride, gathered),
+        }
+        if let Some(next) = next {
+            cache.prefetch(simd, Part::Values, head, next);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Causal attention over a cache.
 //!
-//! Keys are taken in blocks of [`KEYS`] positions and spans of [`SPAN`] positions, both aligned to position 0. Within a span,
+//! Keys are taken in blocks of [`KEYS`] positions, wherever these lie, and spans of [`SPAN`] positions, both aligned to position 0. Within a span,
 //! the softmax runs on: a block whose scores exceed all before it scales down what is summed up so far. The results of spans
 //! are then merged in order. So the order of all additions depends on positions alone, while the work can be shared out by
 //! head, by token, or by span.
@@ -17,7 +17,7 @@ use crate::kv_cache::KEYS;
 use crate::pool::{Pieces, SharedValues};
 use crate::simd::{LANES, Simd, Task, dispatch};
 use crate::{KvCache, Pool};
-use block::Rows;
+use block::{Keys, Rows};
 
 /// Positions whose results are merged into one before they meet those of other spans.
 const SPAN: usize = 8 * KEYS;
@@ -53,12 +53,23 @@ impl Attention<'_> {
 /// Consecutive tokens of one sequence, as a part of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// Which of several caches holds the sequence.
+    /// The slot of the sequence, whose table of blocks says where its keys and values are.
     pub slot: usize,
     /// Position of the first of the tokens within the sequence.
     pub first_position: usize,
     /// How many tokens there are.
     pub tokens: usize,
+}
+
+/// The stretches of a step with the keys and values that they see.
+#[derive(Clone, Copy)]
+pub struct Batch<'a> {
+    /// Keys and values of all sequences.
+    pub cache: &'a KvCache,
+    /// The blocks of the cache that each slot's sequence has, in order of their positions.
+    pub tables: &'a [Vec<u32>],
+    /// Whose tokens these are, one stretch after the other.
+    pub stretches: &'a [Stretch],
 }
 
 /// Working memory of [`attend`], to be used for one layer after the other.
@@ -75,9 +86,9 @@ pub struct AttentionScratch {
 }
 
 impl AttentionScratch {
-    /// Working memory for calls with pools of up to `threads` threads and caches of up to `capacity` positions, for layers
+    /// Working memory for calls with pools of up to `threads` threads and sequences of up to `positions` positions, for layers
     /// of up to `query_heads` heads of up to `head_dim` values.
-    pub fn new(threads: usize, query_heads: usize, head_dim: usize, capacity: usize) -> AttentionScratch {
+    pub fn new(threads: usize, query_heads: usize, head_dim: usize, positions: usize) -> AttentionScratch {
         let stride = head_dim.next_multiple_of(LANES);
         AttentionScratch {
             query_heads,
@@ -85,7 +96,7 @@ impl AttentionScratch {
             workers: (0..threads.max(1)).map(|_| Rows::new(ROWS, stride)).collect(),
             heads: Vec::with_capacity(query_heads),
             runs: Vec::with_capacity(query_heads),
-            partial: vec![0.0; query_heads * capacity.div_ceil(SPAN) * (stride + 2)],
+            partial: vec![0.0; query_heads * positions.div_ceil(SPAN) * (stride + 2)],
         }
     }
 
@@ -103,39 +114,37 @@ impl AttentionScratch {
     }
 }
 
-/// Each query of `q`, `[tokens, query_heads, head_dim]`, attends to the positions of its sequence's cache up to its own. The
-/// tokens are those of all stretches, one stretch after the other, whose keys and values must have been stored in
-/// `caches[stretch.slot]`. The result goes to `out`, which has the shape of `q`. All of it is one parallel region.
+/// Each query of `q`, `[tokens, query_heads, head_dim]`, attends to the positions of its sequence up to its own. The tokens are
+/// those of all stretches of the batch, whose keys and values must have been stored. The result goes to `out`, which has the
+/// shape of `q`. All of it is one parallel region.
 ///
 /// # Panics
 /// When sizes do not fit together, or the scratch is too small.
 pub fn attend(
     pool: &Pool,
     shape: &Attention<'_>,
-    caches: &[KvCache],
-    stretches: &[Stretch],
+    batch: Batch<'_>,
     q: &[f32],
     out: &mut [f32],
     scratch: &mut AttentionScratch,
 ) {
+    let Batch { cache, tables, stretches } = batch;
     let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
     assert_eq!(q.len(), tokens * shape.query_heads * shape.head_dim, "there must be queries for all tokens");
     assert_eq!(q.len(), out.len(), "the output has the shape of the queries");
     assert_eq!(shape.kv_head_of.len(), shape.query_heads, "each query head needs a head of the cache");
+    let heads = cache.kv_heads();
+    assert!(shape.kv_head_of.iter().all(|head| *head < heads), "the cache has {heads} heads");
+    assert_eq!(shape.head_dim, cache.head_dim(), "queries and keys must have the same size");
     for stretch in stretches {
-        let cache = &caches[stretch.slot];
-        let heads = cache.kv_heads();
-        assert!(shape.kv_head_of.iter().all(|head| *head < heads), "the cache has {heads} heads");
-        assert_eq!(shape.head_dim, cache.head_dim(), "queries and keys must have the same size");
         let end = stretch.first_position + stretch.tokens;
-        assert!(end <= cache.capacity(), "position {end} is beyond the cache");
-        assert!(cache.stride() <= scratch.stride, "the attention scratch is too small");
+        assert!(end <= tables[stretch.slot].len() * KEYS, "position {end} is beyond the sequence's blocks");
     }
     let fits = shape.query_heads <= scratch.query_heads && pool.threads() <= scratch.workers.len();
-    assert!(fits, "the attention scratch is too small");
+    assert!(fits && cache.stride() <= scratch.stride, "the attention scratch is too small");
     scratch.sort_heads(shape);
 
-    let call = Call { shape, caches, stretches, q };
+    let call = Call { shape, batch, q };
     if let [stretch] = stretches
         && stretch.tokens == 1
         && pool.threads() > 1
@@ -151,8 +160,7 @@ pub fn attend(
 #[derive(Clone, Copy)]
 struct Call<'a> {
     shape: &'a Attention<'a>,
-    caches: &'a [KvCache],
-    stretches: &'a [Stretch],
+    batch: Batch<'a>,
     q: &'a [f32],
 }
 
@@ -162,7 +170,7 @@ impl Call<'_> {
         let (heads, runs) = (&scratch.heads, &scratch.runs);
         let longest = runs.iter().map(|run| run.len()).max().unwrap_or(1);
         let tokens_each = (ROWS / longest).max(1);
-        let portions: usize = self.stretches.iter().map(|stretch| stretch.tokens.div_ceil(tokens_each)).sum();
+        let portions: usize = self.batch.stretches.iter().map(|stretch| stretch.tokens.div_ceil(tokens_each)).sum();
         let workers = Pieces::new(&mut scratch.workers, 1);
         let out = SharedValues::new(out);
         let next = AtomicUsize::new(0);
@@ -184,12 +192,13 @@ impl Call<'_> {
     /// The `index`-th of the portions of up to `tokens_each` tokens that the stretches are cut into.
     fn queries(&self, index: usize, tokens_each: usize) -> Option<Queries<'_>> {
         let (mut index, mut token) = (index, 0);
-        for stretch in self.stretches {
+        for stretch in self.batch.stretches {
             let portions = stretch.tokens.div_ceil(tokens_each);
             if index < portions {
                 let first = index * tokens_each;
                 return Some(Queries {
-                    cache: &self.caches[stretch.slot],
+                    cache: self.batch.cache,
+                    table: &self.batch.tables[stretch.slot],
                     token: token + first,
                     first_position: stretch.first_position + first,
                     count: tokens_each.min(stretch.tokens - first),
@@ -208,8 +217,9 @@ impl Call<'_> {
     /// Shares the work for a single token out by heads and spans.
     fn one_token_by_spans(&self, pool: &Pool, stretch: &Stretch, out: &mut [f32], scratch: &mut AttentionScratch) {
         let (heads, runs) = (&scratch.heads, &scratch.runs);
-        let cache = &self.caches[stretch.slot];
-        let queries = Queries { cache, token: 0, first_position: stretch.first_position, count: 1 };
+        let Batch { cache, tables, .. } = self.batch;
+        let table = &tables[stretch.slot];
+        let queries = Queries { cache, table, token: 0, first_position: stretch.first_position, count: 1 };
         let (spans, size) = (self.spans(stretch), cache.stride() + 2);
         let place = |span: usize, head: usize| ((span - spans.start) * self.shape.query_heads + head) * size;
         let workers = Pieces::new(&mut scratch.workers, 1);
@@ -242,6 +252,8 @@ impl Call<'_> {
 #[derive(Clone, Copy)]
 struct Queries<'a> {
     cache: &'a KvCache,
+    /// The blocks of the sequence.
+    table: &'a [u32],
     /// The first one's place among all tokens of the call.
     token: usize,
     /// Its position.
@@ -265,7 +277,8 @@ impl Task for Portion<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let Portion { shape, q, queries: Queries { cache, token, first_position, count }, heads, spans, rows } = self;
+        let Portion { shape, q, queries, heads, spans, rows } = self;
+        let Queries { cache, table, token, first_position, count } = queries;
         let positions = first_position..first_position + count;
         rows.begin(count * heads.len(), cache.stride());
         let queries = (token..token + count).flat_map(|token| heads.iter().map(move |head| (token, *head)));
@@ -273,6 +286,7 @@ impl Task for Portion<'_> {
             rows.set_query(row, &q[shape.place(token, head)..][..shape.head_dim], shape.scale);
         }
         let visible = shape.visible(positions.start).start..positions.end;
+        let visible_end = visible.end;
         for span in spans.unwrap_or(visible.start / SPAN..(visible.end - 1) / SPAN + 1) {
             rows.begin_span();
             let starts = (span * SPAN).max(visible.start / KEYS * KEYS)..(span * SPAN + SPAN).min(visible.end);
@@ -287,7 +301,9 @@ impl Task for Portion<'_> {
                 };
                 let seeing =
                     (seeing.start - positions.start) * heads.len()..(seeing.end - positions.start) * heads.len();
-                rows.attend_block(simd, cache, shape.kv_head_of[heads[0]], start, count, seeing, visible);
+                let keys = Keys { cache, head: shape.kv_head_of[heads[0]], block: table[start / KEYS], count };
+                let next = table.get(start / KEYS + 1).filter(|_| start + KEYS < visible_end);
+                rows.attend_block(simd, keys, next.copied(), seeing, visible);
             }
             rows.end_span(simd);
         }

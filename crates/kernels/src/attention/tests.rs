@@ -10,16 +10,18 @@ use crate::kv_cache::Part;
 #[test]
 fn sees_only_the_window() {
     let pool = Pool::new(1).unwrap();
-    let mut cache = KvCache::new(KvType::F16, 4, 1, 2);
-    cache.store(0, &[0.0; 8], &[8.0, 1.0, 4.0, 1.0, 2.0, 1.0, 100.0, 1.0]);
+    let mut cache = KvCache::new(KvType::F16, 1, 1, 2);
+    let tables = [vec![0]];
+    cache.store(&tables[0], 0, &[0.0; 8], &[8.0, 1.0, 4.0, 1.0, 2.0, 1.0, 100.0, 1.0]);
     let mut scratch = AttentionScratch::new(1, 1, 2, 4);
     let mut shape = Attention { query_heads: 1, head_dim: 2, scale: 1.0, window: None, kv_head_of: &[0] };
-    let (caches, tokens) = ([cache], [Stretch { slot: 0, first_position: 1, tokens: 2 }]);
+    let stretches = [Stretch { slot: 0, first_position: 1, tokens: 2 }];
+    let batch = Batch { cache: &cache, tables: &tables, stretches: &stretches };
     let mut out = [0.0; 4];
-    attend(&pool, &shape, &caches, &tokens, &[1.0; 4], &mut out, &mut scratch);
+    attend(&pool, &shape, batch, &[1.0; 4], &mut out, &mut scratch);
     assert_eq!(out, [6.0, 1.0, 14.0 / 3.0, 1.0]);
     shape.window = Some(2);
-    attend(&pool, &shape, &caches, &tokens, &[1.0; 4], &mut out, &mut scratch);
+    attend(&pool, &shape, batch, &[1.0; 4], &mut out, &mut scratch);
     assert_eq!(out, [6.0, 1.0, 3.0, 1.0]);
 }
 
@@ -29,8 +31,9 @@ struct Case {
     head_dim: usize,
     window: Option<usize>,
     positions: usize,
-    /// One cache.
-    caches: Vec<KvCache>,
+    cache: KvCache,
+    /// Of one sequence, whose blocks lie in the cache anyhow.
+    tables: [Vec<u32>; 1],
     keys: Vec<f32>,
     values: Vec<f32>,
     queries: Vec<f32>,
@@ -39,7 +42,7 @@ struct Case {
 impl std::fmt::Debug for Case {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Case { kv_head_of, head_dim, window, positions, .. } = self;
-        let kind = self.caches[0].kind();
+        let kind = self.cache.kind();
         write!(formatter, "{kind:?}, heads {kv_head_of:?} of {head_dim}, window {window:?}, {positions} positions")
     }
 }
@@ -53,15 +56,19 @@ impl Case {
         let mut keys = numbers(positions * kv_heads * head_dim, 101);
         let mut values = numbers(positions * kv_heads * head_dim, 67);
         let queries = numbers(positions * kv_head_of.len() * head_dim, 151);
-        let mut cache = KvCache::new(kind, positions, kv_heads, head_dim);
-        cache.store(0, &keys, &values);
+        let blocks = positions.div_ceil(KEYS) as u32;
+        let mut cache = KvCache::new(kind, blocks as usize + 1, kv_heads, head_dim);
+        // Some of them are adjacent, others are not.
+        let table = (0..blocks).map(|block| if block < blocks / 2 { block } else { 3 * blocks / 2 - block });
+        let table: Vec<u32> = table.collect();
+        cache.store(&table, 0, &keys, &values);
         // What the reference takes is what the cache holds.
         for (part, numbers) in [(Part::Keys, &mut keys), (Part::Values, &mut values)] {
             for (i, number) in numbers.chunks_mut(head_dim).enumerate() {
-                number.copy_from_slice(&cache.stored(part, i % kv_heads, i / kv_heads)[..head_dim]);
+                number.copy_from_slice(&cache.stored(part, i % kv_heads, &table, i / kv_heads)[..head_dim]);
             }
         }
-        Case { kv_head_of, head_dim, window, positions, caches: vec![cache], keys, values, queries }
+        Case { kv_head_of, head_dim, window, positions, cache, tables: [table], keys, values, queries }
     }
 
     fn attend(&self, threads: usize, positions: Range<usize>) -> Vec<f32> {
@@ -86,7 +93,8 @@ impl Case {
         let stretch = |range: &Range<usize>| Stretch { slot: 0, first_position: range.start, tokens: range.len() };
         let stretches: Vec<_> = positions.iter().map(stretch).collect();
         let mut out = vec![f32::NAN; q.len()];
-        attend(&pool, &shape, &self.caches, &stretches, &q, &mut out, &mut scratch);
+        let batch = Batch { cache: &self.cache, tables: &self.tables, stretches: &stretches };
+        attend(&pool, &shape, batch, &q, &mut out, &mut scratch);
         out
     }
 
@@ -167,7 +175,8 @@ fn plain_code_computes_the_same_bits() {
 fn check_plain_code(kind: KvType) {
     let case = Case::new(kind, vec![0, 0, 1, 1], 24, None, 600);
     let shape = Attention { query_heads: 4, head_dim: 24, scale: 0.3, window: None, kv_head_of: &case.kv_head_of };
-    let queries = Queries { cache: &case.caches[0], token: 590, first_position: 590, count: 4 };
+    let (cache, table) = (&case.cache, &case.tables[0][..]);
+    let queries = Queries { cache, table, token: 590, first_position: 590, count: 4 };
     let expected = case.attend(1, 590..594);
     let mut rows = Rows::new(ROWS, 24);
     let portion = Portion { shape: &shape, q: &case.queries, queries, heads: &[2, 3], spans: None, rows: &mut rows };

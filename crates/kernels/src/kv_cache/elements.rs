@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::f16;
 
 use super::KvType;
-use super::stored::{Codes, Floats, Halves, Stored, View};
+use super::stored::{Codes, Floats, Halves, PREFETCH_BYTES, Stored, View};
 use crate::simd::math::{load_part, store_part};
 use crate::simd::{CODES, LANES, Simd, Task, dispatch};
 
@@ -53,6 +53,32 @@ impl Elements {
                 dispatch(Quantize { from: values, codes: &mut codes[place], scales });
             }
         }
+    }
+
+    /// Copies rows to where `to` is the first.
+    pub(super) fn copy(&mut self, rows: Range<usize>, to: usize) {
+        let (from, at) = (rows.start * self.stride..rows.end * self.stride, to * self.stride);
+        match &mut self.storage {
+            Storage::F32(floats) => floats.copy_within(from, at),
+            Storage::F16(halves) => halves.copy_within(from, at),
+            Storage::Q8_0 { codes, scales } => {
+                codes.copy_within(from, at);
+                let blocks = self.stride.div_ceil(CODES);
+                scales.copy_within(rows.start * blocks..rows.end * blocks, to * blocks);
+            }
+        }
+    }
+
+    /// Asks the memory for as much of some rows as rows before them would ask for ahead, were they adjacent.
+    #[inline(always)]
+    pub(super) fn prefetch<S: Simd>(&self, simd: S, rows: Range<usize>) {
+        let place = rows.start * self.stride..rows.end * self.stride;
+        let bytes: &[u8] = match &self.storage {
+            Storage::F32(floats) => bytemuck::cast_slice(&floats[place]),
+            Storage::F16(halves) => bytemuck::cast_slice(&halves[place]),
+            Storage::Q8_0 { codes, .. } => &codes[place],
+        };
+        simd.prefetch(&bytes[..bytes.len().min(PREFETCH_BYTES)], 0);
     }
 
     /// Some rows, as they are stored, or as floats if `widened`. `buffer` is where rows or what they need are widened to.

@@ -1,4 +1,6 @@
-//! The keys and values of the tokens seen so far, for one layer.
+//! The keys and values of one layer, for the tokens of many sequences, in blocks of consecutive positions.
+//!
+//! A sequence names the blocks that hold its positions in a table. Several may name the same one, as long as none writes it.
 
 mod elements;
 mod stored;
@@ -12,7 +14,7 @@ use elements::Elements;
 pub(crate) use elements::buffer_values;
 pub(crate) use stored::{Stored, View};
 
-/// Positions that attention takes at a time. Caches hold a whole number of them.
+/// Positions in a block, which are those that attention takes at a time.
 pub(crate) const KEYS: usize = 32;
 
 /// How a cache stores its values.
@@ -38,11 +40,11 @@ impl KvType {
     }
 }
 
-/// Keys and values of up to `capacity` positions, each laid out `[kv_head, position, head_dim]`, heads and positions padded
-/// with zeros to what the kernels take at a time.
+/// Blocks of the keys and values of [`KvCache::BLOCK`] positions, laid out `[kv_head, block, position, head_dim]`, heads padded
+/// with zeros to what the kernels take at a time. So the positions of one head in consecutive blocks lie in one piece.
 pub struct KvCache {
     kind: KvType,
-    capacity: usize,
+    blocks: usize,
     kv_heads: usize,
     head_dim: usize,
     keys: Elements,
@@ -50,28 +52,44 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// An empty cache. Its memory comes zeroed from the system, so positions never used cost none.
-    pub fn new(kind: KvType, capacity: usize, kv_heads: usize, head_dim: usize) -> KvCache {
-        let rows = kv_heads * capacity.next_multiple_of(KEYS);
+    /// Positions in a block.
+    pub const BLOCK: usize = KEYS;
+
+    /// An empty cache. Its memory comes zeroed from the system, so blocks never used cost none.
+    pub fn new(kind: KvType, blocks: usize, kv_heads: usize, head_dim: usize) -> KvCache {
+        let rows = kv_heads * blocks * KEYS;
         let elements = || Elements::new(kind, rows, head_dim.next_multiple_of(LANES));
-        KvCache { kind, capacity, kv_heads, head_dim, keys: elements(), values: elements() }
+        KvCache { kind, blocks, kv_heads, head_dim, keys: elements(), values: elements() }
     }
 
-    /// Stores `keys` and `values`, each `[tokens, kv_heads, head_dim]`, at consecutive positions.
+    /// Stores `keys` and `values`, each `[tokens, kv_heads, head_dim]`, at consecutive positions of the sequence whose blocks
+    /// are `table`.
     ///
     /// # Panics
-    /// When they differ in size, are no whole number of tokens, or do not fit the capacity.
-    pub fn store(&mut self, first_position: usize, keys: &[f32], values: &[f32]) {
+    /// When they differ in size, are no whole number of tokens, or the table does not reach so far or names no block.
+    pub fn store(&mut self, table: &[u32], first_position: usize, keys: &[f32], values: &[f32]) {
         let token = self.kv_heads * self.head_dim;
         assert_eq!(keys.len(), values.len(), "there must be as many keys as values");
         assert!(token > 0 && keys.len().is_multiple_of(token), "keys must be whole tokens");
         let tokens = keys.len() / token;
-        assert!(first_position + tokens <= self.capacity, "no room for {tokens} tokens at {first_position}");
+        assert!(first_position + tokens <= table.len() * KEYS, "no room for {tokens} tokens at {first_position}");
         for (i, (key, value)) in keys.chunks_exact(self.head_dim).zip(values.chunks_exact(self.head_dim)).enumerate() {
             let (position, head) = (first_position + i / self.kv_heads, i % self.kv_heads);
-            let row = self.row(head, position);
+            let row = self.first_row(table[position / KEYS], head) + position % KEYS;
             self.keys.store(row, key);
             self.values.store(row, value);
+        }
+    }
+
+    /// Copies what block `from` holds to block `to`.
+    ///
+    /// # Panics
+    /// When the cache has no such block.
+    pub fn copy(&mut self, from: u32, to: u32) {
+        for head in 0..self.kv_heads {
+            let (from, to) = (self.first_row(from, head), self.first_row(to, head));
+            self.keys.copy(from..from + KEYS, to);
+            self.values.copy(from..from + KEYS, to);
         }
     }
 
@@ -80,9 +98,9 @@ impl KvCache {
         self.kind
     }
 
-    /// Positions that the cache has room for.
-    pub fn capacity(&self) -> usize {
-        self.capacity
+    /// Blocks of the cache.
+    pub fn blocks(&self) -> usize {
+        self.blocks
     }
 
     /// Heads of keys and values.
@@ -100,12 +118,15 @@ impl KvCache {
         self.head_dim.next_multiple_of(LANES)
     }
 
-    fn row(&self, head: usize, position: usize) -> usize {
-        head * self.capacity.next_multiple_of(KEYS) + position
+    /// The row of a head at the first position of a block.
+    fn first_row(&self, block: u32, head: usize) -> usize {
+        let block = block as usize;
+        assert!(block < self.blocks, "the cache has {} blocks, none of them is block {block}", self.blocks);
+        (head * self.blocks + block) * KEYS
     }
 
-    /// The keys (or values) of `count` positions of one head from `first` on, as they are stored, or as floats if `widened`.
-    /// `buffer`, of [`buffer_values`] values, is where they are widened to if need be.
+    /// The keys (or values) of one head at the first `count` positions of a block, as they are stored, or as floats if
+    /// `widened`. `buffer`, of [`buffer_values`] values, is where they are widened to if need be.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)] // All of them vary from call to call.
     pub(crate) fn view<'a, S: Simd>(
@@ -113,13 +134,20 @@ impl KvCache {
         simd: S,
         what: Part,
         head: usize,
-        first: usize,
+        block: u32,
         count: usize,
         widened: bool,
         buffer: &'a mut [f32],
     ) -> View<'a> {
-        let first = self.row(head, first);
+        let first = self.first_row(block, head);
         self.elements(what).view(simd, first..first + count, widened, buffer)
+    }
+
+    /// Asks the memory for the first keys (or values) of one head in a block.
+    #[inline(always)]
+    pub(crate) fn prefetch<S: Simd>(&self, simd: S, what: Part, head: usize, block: u32) {
+        let first = self.first_row(block, head);
+        self.elements(what).prefetch(simd, first..first + KEYS);
     }
 
     fn elements(&self, what: Part) -> &Elements {
@@ -131,8 +159,8 @@ impl KvCache {
 
     /// What is stored for one head of one position, padded.
     #[cfg(test)]
-    pub(crate) fn stored(&self, what: Part, head: usize, position: usize) -> Vec<f32> {
-        let row = self.row(head, position);
+    pub(crate) fn stored(&self, what: Part, head: usize, table: &[u32], position: usize) -> Vec<f32> {
+        let row = self.first_row(table[position / KEYS], head) + position % KEYS;
         elements::Load(self.elements(what), row..row + 1, false).run(Portable)
     }
 }
@@ -151,23 +179,39 @@ mod tests {
     #[test]
     fn values_come_back_where_they_were_stored() {
         for kind in [KvType::F32, KvType::F16, KvType::Q8_0] {
-            let mut cache = KvCache::new(kind, 33, 2, 3);
+            let mut cache = KvCache::new(kind, 4, 2, 3);
             let keys: Vec<f32> = (0..12).map(|i| i as f32).collect();
             let values: Vec<f32> = (0..12).map(|i| -0.5 * i as f32).collect();
-            cache.store(31, &keys, &values);
+            let table = [2, 0];
+            cache.store(&table, 31, &keys, &values);
             let about = |found: Vec<f32>, expected: [f32; 8]| {
                 let close = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 0.02);
                 assert!(close, "{kind:?}: {found:?} is not {expected:?}");
             };
-            about(cache.stored(Part::Keys, 1, 31), [3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-            about(cache.stored(Part::Values, 0, 32), [-3.0, -3.5, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
-            about(cache.stored(Part::Values, 0, 30), [0.0; 8]);
+            let check = |cache: &KvCache, table: &[u32]| {
+                about(cache.stored(Part::Keys, 1, table, 31), [3.0, 4.0, 5.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+                about(cache.stored(Part::Values, 0, table, 32), [-3.0, -3.5, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+                about(cache.stored(Part::Values, 0, table, 30), [0.0; 8]);
+            };
+            check(&cache, &table);
+            // A copy is a block of its own.
+            cache.copy(2, 3);
+            cache.copy(0, 1);
+            check(&cache, &[3, 1]);
+            cache.store(&table, 31, &values, &keys);
+            check(&cache, &[3, 1]);
         }
     }
 
     #[test]
-    #[should_panic(expected = "no room for 2 tokens at 32")]
-    fn the_capacity_is_a_bound() {
-        KvCache::new(KvType::F16, 33, 1, 8).store(32, &[0.0; 16], &[0.0; 16]);
+    #[should_panic(expected = "no room for 2 tokens at 31")]
+    fn a_table_is_a_bound() {
+        KvCache::new(KvType::F16, 2, 1, 8).store(&[1], 31, &[0.0; 16], &[0.0; 16]);
+    }
+
+    #[test]
+    #[should_panic(expected = "the cache has 2 blocks, none of them is block 2")]
+    fn blocks_beyond_the_cache_are_refused() {
+        KvCache::new(KvType::F16, 2, 2, 8).copy(2, 0);
     }
 }

@@ -4,7 +4,7 @@ use crate::simd::{CODES, LANES, Simd};
 
 /// How far ahead of their use rows are asked for. Keys and values are read in turns, a few kilobytes at a time, so that
 /// processors do not see by themselves how either goes on. Half as far and twice as far are slower.
-const PREFETCH_BYTES: usize = 2048;
+pub(super) const PREFETCH_BYTES: usize = 2048;
 
 /// Rows of vectors that are widened to floats as they are read. All kinds of rows give the same floats for the same cache.
 pub(crate) trait Stored: Copy {

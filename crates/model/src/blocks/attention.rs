@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use kernels::{Forms, KvCache, Matrix, Product, RopeLayout, Rows, attend, multiply, rms_norm_in_place};
+use kernels::{Batch, Forms, KvCache, Matrix, Product, RopeLayout, Rows, attend, multiply, rms_norm_in_place};
 
 use super::run::{Part, Workplace};
 use super::{Block, Columns, SplitMatrix, select, select_bias};
@@ -30,8 +30,7 @@ struct Heads {
     value: Projection,
     query_norm: Option<Vec<f32>>,
     key_norm: Option<Vec<f32>>,
-    /// One for each slot.
-    caches: Vec<KvCache>,
+    cache: KvCache,
 }
 
 /// Rows of a matrix that only this rank needs.
@@ -78,7 +77,6 @@ pub(crate) fn attention(
     let all_elements = attention.heads * head_dim;
     let output = SplitMatrix::load(file, &name("attn_output"), parts.scaled(head_dim), placement.rows(hidden))?;
     let post_norm = post_norms.then(|| file.vector_of(&name("post_attention_norm.weight"), hidden)).transpose()?;
-    let cache = || KvCache::new(options.kv_type, options.context, kv_heads.len(), head_dim);
     let columns = Heads {
         kv_head_of: heads.clone().map(|head| head / group - kv_heads.start).collect(),
         norm: file.vector_of(&name("attn_norm.weight"), hidden)?,
@@ -87,7 +85,7 @@ pub(crate) fn attention(
         value: kv("attn_v")?,
         query_norm: head_norm("attn_q_norm.weight")?,
         key_norm: head_norm("attn_k_norm.weight")?,
-        caches: (0..options.slots).map(|_| cache()).collect(),
+        cache: KvCache::new(options.kv_type, options.blocks, kv_heads.len(), head_dim),
         rope_layout: blueprint.ropes[attention.rope].layout,
         attention: attention.clone(),
         heads,
@@ -106,6 +104,10 @@ impl Columns for Heads {
         let attended = std::mem::take(&mut workplace.own.attended);
         output.take_columns(workplace, &Rows::Plain { x: &attended[..part.tokens * columns], columns }, part);
         workplace.own.attended = attended;
+    }
+
+    fn copy_block(&mut self, from: u32, to: u32) {
+        self.cache.copy(from, to);
     }
 
     fn matrices(&self) -> Vec<&Matrix> {
@@ -141,7 +143,7 @@ impl Heads {
         let mut first = 0;
         for stretch in part.stretches {
             let rows = first * kv_width..(first + stretch.tokens) * kv_width;
-            self.caches[stretch.slot].store(stretch.first_position, &keys[rows.clone()], &values[rows]);
+            self.cache.store(&part.tables[stretch.slot], stretch.first_position, &keys[rows.clone()], &values[rows]);
             first += stretch.tokens;
         }
         let shape = kernels::Attention {
@@ -152,6 +154,7 @@ impl Heads {
             kv_head_of: &self.kv_head_of,
         };
         let attended = &mut own.attended[..queries.len()];
-        attend(pool, &shape, &self.caches, part.stretches, queries, attended, &mut own.attention);
+        let batch = Batch { cache: &self.cache, tables: part.tables, stretches: part.stretches };
+        attend(pool, &shape, batch, queries, attended, &mut own.attention);
     }
 }

@@ -31,6 +31,9 @@ trait Columns: Send + Sync {
     /// Computes them from the hidden state and has `output` take them. A rank may have none.
     fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix);
 
+    /// Copies a block of the KV cache to another, where there is one.
+    fn copy_block(&mut self, _from: u32, _to: u32) {}
+
     /// Its weights, in the order in which they are used.
     fn matrices(&self) -> Vec<&Matrix>;
 
@@ -39,6 +42,11 @@ trait Columns: Send + Sync {
 }
 
 impl Block {
+    /// Copies a block of the KV cache to another, where there is one.
+    pub(crate) fn copy_block(&mut self, from: u32, to: u32) {
+        self.columns.copy_block(from, to);
+    }
+
     /// The block's weights, in the order in which they are used.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.columns.matrices().into_iter().chain([self.output.weights()])

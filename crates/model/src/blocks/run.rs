@@ -38,6 +38,8 @@ pub(super) struct Part<'a> {
     pub(super) tokens: usize,
     /// Whose tokens they are.
     pub(super) stretches: &'a [Stretch],
+    /// The blocks of the KV cache that each slot has.
+    pub(super) tables: &'a [Vec<u32>],
     /// `[tokens, hidden]`.
     pub(super) hidden: &'a mut [f32],
     /// Columns of all ranks, as they travel.
@@ -46,12 +48,12 @@ pub(super) struct Part<'a> {
     pub(super) result: &'a mut [f32],
 }
 
-/// Runs blocks over the hidden state of all `stretches`, `[tokens, width]`.
+/// Runs blocks over the hidden state of all `stretches`, `[tokens, width]`, of slots whose blocks of the KV cache are `tables`.
 pub(crate) fn run(
     blocks: &mut [Block],
     (pool, angles, epsilon): (&Pool, &[RopeAngles], f32),
     scratch: &mut Scratch,
-    stretches: &[Stretch],
+    (stretches, tables): (&[Stretch], &[Vec<u32>]),
     hidden: &mut [f32],
     exchange: &mut dyn Exchange,
 ) -> Result<(), ModelError> {
@@ -68,11 +70,12 @@ pub(crate) fn run(
     let (result, second_result) = result[..tokens * width].split_at_mut(first * width);
     let [stretches, second_stretches] = cut;
     let mut parts = [
-        Part { first: 0, tokens: first, stretches, hidden, travelling, result },
+        Part { first: 0, tokens: first, stretches, tables, hidden, travelling, result },
         Part {
             first,
             tokens: tokens - first,
             stretches: second_stretches,
+            tables,
             hidden: second_hidden,
             travelling: second_travelling,
             result: second_result,

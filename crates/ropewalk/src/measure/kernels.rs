@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kernels::{
-    Activations, Attention, AttentionScratch, DType, Forms, Gate, KvCache, KvType, Matrix, Pool, Product, RopeAngles,
-    RopeLayout, Rows, Stretch, attend, multiply,
+    Activations, Attention, AttentionScratch, Batch, DType, Forms, Gate, KvCache, KvType, Matrix, Pool, Product,
+    RopeAngles, RopeLayout, Rows, Stretch, attend, multiply,
 };
 
 use super::work::Work;
@@ -102,7 +102,7 @@ pub(crate) struct Heads {
     pub(crate) dim: usize,
 }
 
-/// Attention of `tokens` tokens, the last of which sees `depth` positions: over another cache in each call, until all of
+/// Attention of `tokens` tokens, the last of which sees `depth` positions: over another sequence in each call, until all of
 /// them together take `rotated` bytes.
 pub(crate) fn attention(
     pool: &Pool,
@@ -116,12 +116,14 @@ pub(crate) fn attention(
     // Many tokens read a cache many times, so that it does not matter where it lies at first.
     let count = if tokens == 1 { (rotated / bytes).max(1) } else { 1 };
     let keys = waves(depth * kv * dim);
-    let caches = (0..count).map(|_| {
-        let mut cache = KvCache::new(kind, depth, kv, dim);
-        cache.store(0, &keys, &keys);
-        cache
+    let blocks = depth.div_ceil(KvCache::BLOCK);
+    let mut cache = KvCache::new(kind, count * blocks, kv, dim);
+    let tables = (0..count).map(|index| {
+        let table: Vec<u32> = (index * blocks..(index + 1) * blocks).map(|block| block as u32).collect();
+        cache.store(&table, 0, &keys, &keys);
+        table
     });
-    let caches: Vec<_> = caches.collect();
+    let tables: Vec<_> = tables.collect();
     let kv_head_of: Vec<usize> = (0..query).map(|head| head * kv / query).collect();
     let mut scratch = AttentionScratch::new(pool.threads(), query, dim, depth);
     let queries = waves(tokens * query * dim);
@@ -136,8 +138,9 @@ pub(crate) fn attention(
         call: Box::new(move |call| {
             let shape =
                 Attention { query_heads: query, head_dim: dim, scale: 0.1, window: None, kv_head_of: &kv_head_of };
-            let stretch = Stretch { slot: call % caches.len(), first_position: first, tokens };
-            attend(pool, &shape, &caches, &[stretch], &queries, &mut out, &mut scratch);
+            let stretch = Stretch { slot: call % tables.len(), first_position: first, tokens };
+            let batch = Batch { cache: &cache, tables: &tables, stretches: &[stretch] };
+            attend(pool, &shape, batch, &queries, &mut out, &mut scratch);
         }),
     }
 }
@@ -155,7 +158,8 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
     let loaded = x.clone();
     let frequencies = (0..HEAD / 2).map(|i| 1e4_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
     let mut angles = RopeAngles::new(frequencies, 1.0, tokens);
-    let mut cache = KvCache::new(KvType::F16, tokens, hidden / HEAD, HEAD);
+    let table: Vec<u32> = (0..tokens.div_ceil(KvCache::BLOCK) as u32).collect();
+    let mut cache = KvCache::new(KvType::F16, table.len(), hidden / HEAD, HEAD);
     let kernel = |name: &str, width: usize, inputs: usize, call: Box<dyn FnMut(usize) + 'a>| Kernel {
         name: name.to_owned(),
         shape: width.to_string(),
@@ -194,7 +198,7 @@ pub(crate) fn small_ones<'a>(pool: &'a Pool, tokens: usize, hidden: usize, wide:
                 angles.rotate(RopeLayout::Interleaved, 0, &mut rotated, hidden / HEAD, HEAD);
             }),
         ),
-        kernel("store keys and values", hidden, 2, Box::new(move |_| cache.store(0, &keys, &keys))),
+        kernel("store keys and values", hidden, 2, Box::new(move |_| cache.store(&table, 0, &keys, &keys))),
     ]
 }
 
