@@ -1,7 +1,8 @@
-//! `GET /` and `GET /page/{file}`: the chat page, whose files are part of the program.
+//! `GET /`, `GET /docs` and `GET /page/{file}`: the chat page and the API's description, whose files are part of the
+//! program.
 //!
-//! The page is a client like any other: it knows nothing but the API. Its files lie in `page/`; they are served as they
-//! are there, and nothing is fetched from elsewhere.
+//! The pages are clients like any other: they know nothing but the API. Their files lie in `page/`; they are served as
+//! they are there, and nothing is fetched from elsewhere.
 
 use std::sync::Arc;
 
@@ -18,13 +19,13 @@ use axum::routing::get;
 use crate::app::App;
 use crate::error::{ApiError, Code};
 
-/// What the page may do: run its own modules and talk to its own server, nothing else. There are no inline scripts or
+/// What a page may do: run its own modules and talk to its own server, nothing else. There are no inline scripts or
 /// styles, no frames and no forms, and `trusted-types` makes the browser refuse to read text as HTML at all.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// A file of the page.
+/// A file of the pages.
 struct File {
     name: &'static str,
     kind: &'static str,
@@ -45,6 +46,9 @@ static FILES: &[File] = &files![
     "chat.js",
     "clipboard.js",
     "composer.js",
+    "docs.css",
+    "docs.html",
+    "docs.js",
     "elements.js",
     "generation.js",
     "icon.svg",
@@ -65,13 +69,17 @@ static FILES: &[File] = &files![
     "theme.js",
 ];
 
-/// The routes of the page.
+/// The routes of the pages.
 pub(crate) fn routes() -> Router<Arc<App>> {
-    Router::new().route("/", get(index)).route("/page/{*file}", get(file))
+    Router::new().route("/", get(index)).route("/docs", get(docs)).route("/page/{*file}", get(file))
 }
 
 async fn index(headers: HeaderMap, uri: Uri) -> Response {
     respond("index.html", &headers, &uri)
+}
+
+async fn docs(headers: HeaderMap, uri: Uri) -> Response {
+    respond("docs.html", &headers, &uri)
 }
 
 async fn file(Path(name): Path<String>, headers: HeaderMap, uri: Uri) -> Response {

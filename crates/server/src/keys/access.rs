@@ -19,8 +19,8 @@ use crate::app::App;
 use crate::client::Client;
 use crate::error::{ApiError, Code};
 
-/// What needs no key: that the server lives, what it counts, its description, and the page, which asks for the key itself.
-const OPEN: [&str; 6] = ["/", "/health", "/live", "/ready", "/metrics", "/openapi.json"];
+/// What needs no key: that the server lives, what it counts, its description, and the pages, which ask for the key themselves.
+const OPEN: [&str; 7] = ["/", "/docs", "/health", "/live", "/ready", "/metrics", "/openapi.json"];
 const OPEN_FOLDER: &str = "/page/";
 /// Where Anthropic's clients send the key.
 const X_API_KEY: &str = "x-api-key";

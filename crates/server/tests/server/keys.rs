@@ -64,7 +64,7 @@ async fn each_dialect_refuses_in_its_own_form() {
 #[tokio::test]
 async fn what_tells_nothing_of_requests_stays_open() {
     let server = with_limits(KeyLimits::default()).await;
-    for path in ["/", "/page/app.js", "/health", "/metrics", "/openapi.json"] {
+    for path in ["/", "/docs", "/page/app.js", "/health", "/metrics", "/openapi.json"] {
         assert_eq!(server.get(path).await.status, 200, "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! The chat page: its routes, its headers, and what its files must not contain. What it does is tested by
+//! The pages: their routes, their headers, and what their files must not contain. What they do is tested by
 //! `scripts/check-page` in a browser.
 
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ async fn server() -> Server {
 #[tokio::test]
 async fn the_page_and_all_its_files_are_served() {
     let server = server().await;
-    let mut pages = vec![("/".to_owned(), "index.html".to_owned())];
+    let mut pages = vec![("/".to_owned(), "index.html".to_owned()), ("/docs".to_owned(), "docs.html".to_owned())];
     pages.extend(files().into_iter().map(|(name, _)| (format!("/page/{name}"), name)));
     for (path, name) in pages {
         let answer = server.get(&path).await;
@@ -73,7 +73,7 @@ async fn nothing_else_is_served() {
 #[tokio::test]
 async fn the_browser_is_told_to_allow_nothing_that_the_page_does_not_need() {
     let server = server().await;
-    for path in ["/", "/page/app.js"] {
+    for path in ["/", "/docs", "/page/app.js"] {
         let answer = server.get(path).await;
         let policy = answer.headers["content-security-policy"].to_str().unwrap();
         for part in ["default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for"] {

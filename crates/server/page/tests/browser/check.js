@@ -9,6 +9,7 @@ import { mkdir } from "node:fs/promises";
 
 import { appearance } from "./appearance.js";
 import { startBrowser } from "./browser.js";
+import { docs } from "./docs.js";
 import { real } from "./real.js";
 import { scripted } from "./scripted.js";
 import { startServer } from "./server.js";
@@ -44,6 +45,7 @@ async function step(name, test) {
 
 try {
   await page.screen(1280, 800, "light");
+  await docs({ step, page, server, folder });
   await real({ step, page, server, folder });
   await scripted({ step, page, stage, folder });
   await appearance({ step, page, stage, folder });

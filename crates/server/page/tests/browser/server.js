@@ -31,7 +31,7 @@ function served(process) {
     process.once("exit", () => reject(new Error(`the server has ended: ${log}`)));
     process.stderr.setEncoding("utf8").on("data", (piece) => {
       log += piece;
-      const found = /served at http:\/\/(\S+) /.exec(log);
+      const found = /served at http:\/\/(\S+)\s/.exec(log);
       if (!found) return;
       clearTimeout(timer);
       resolve(found[1]);
