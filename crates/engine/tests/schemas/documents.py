@@ -57,6 +57,8 @@ def answers(schema: object, model: str, seed: int, count: int) -> list[dict]:
         "messages": [{"role": "user", "content": question}],
         "max_tokens": TOKENS_MAX,
         "temperature": 1,
+        # Else a small model adds digits to a number without end.
+        "frequency_penalty": 1,
         "n": count,
         "seed": seed,
         "structured_outputs": {"json": schema},
