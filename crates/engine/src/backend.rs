@@ -20,6 +20,22 @@ pub trait Backend: Send + Sync {
     fn check(&self) -> Result<(), EngineError> {
         Ok(())
     }
+
+    /// How much of the KV cache is in use, as far as it is known.
+    fn cache(&self) -> CacheUse {
+        CacheUse::default()
+    }
+}
+
+/// How much of the KV cache is in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct CacheUse {
+    /// Blocks that requests under way use, and blocks that there are.
+    pub used: usize,
+    /// All blocks.
+    pub blocks: usize,
+    /// How often a request had to make room for others.
+    pub preemptions: u64,
 }
 
 /// What the observer wants next.

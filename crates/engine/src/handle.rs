@@ -5,14 +5,14 @@
 //! one that left holds up the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use model::{ChatTemplate, Tokenizer};
 use tokio::sync::mpsc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, CacheUse};
 use crate::details::ModelDetails;
 use crate::queue::{Queue, Terms};
 use crate::request::{EngineError, Event, Request, SubmitError};
@@ -67,6 +67,8 @@ pub struct Status {
     pub running: usize,
     /// Requests that wait.
     pub waiting: usize,
+    /// How much of the KV cache is in use.
+    pub cache: CacheUse,
     /// Why the engine stopped, if it did.
     pub failure: Option<String>,
 }
@@ -85,15 +87,16 @@ impl Engine {
     /// # Panics
     /// When the operating system refuses a thread, as `std::thread::spawn` does.
     pub fn start(model: ModelInfo, limits: Limits, backend: Box<dyn Backend>) -> Self {
+        let backend: Arc<dyn Backend> = Arc::from(backend);
         let shared = Arc::new(Shared {
             model,
+            backend: Arc::downgrade(&backend),
             limits,
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
             started: Instant::now(),
         });
-        let backend: Arc<dyn Backend> = Arc::from(backend);
         let threads = (0..limits.running.max(1)).map(|_| {
             let (shared, backend) = (Arc::clone(&shared), Arc::clone(&backend));
             std::thread::spawn(move || serve(&shared, &*backend))
@@ -131,7 +134,9 @@ impl Engine {
     /// What the engine is doing now.
     pub fn status(&self) -> Status {
         let state = self.shared.lock();
-        Status { running: state.running, waiting: state.waiting.len(), failure: state.failure.clone() }
+        let cache = self.shared.backend.upgrade().map_or_else(CacheUse::default, |backend| backend.cache());
+        let (running, waiting, failure) = (state.running, state.waiting.len(), state.failure.clone());
+        Status { running, waiting, cache, failure }
     }
 
     /// When a place in a full queue is likely to become free, in whole seconds.
@@ -219,6 +224,8 @@ struct State {
 
 struct Shared {
     model: ModelInfo,
+    /// Lives as long as the threads that run requests over it.
+    backend: Weak<dyn Backend>,
     limits: Limits,
     state: Mutex<State>,
     changed: Condvar,

@@ -15,7 +15,7 @@ mod sampler;
 mod text;
 mod validate;
 
-pub use backend::{Backend, Flow, Observer, Outcome};
+pub use backend::{Backend, CacheUse, Flow, Observer, Outcome};
 pub use details::ModelDetails;
 pub use guide::{Constraint, ConstraintError};
 pub use handle::{Canceller, Engine, Generation, Limits, ModelInfo, Status};

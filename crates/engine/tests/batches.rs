@@ -99,3 +99,43 @@ fn a_cancelled_request_leaves_the_others_alone() {
     assert!(generations.into_iter().map(Answer::untimed).collect::<Vec<_>>() == expected);
     assert_eq!(group.engine.status().failure, None);
 }
+
+/// Where the KV cache does not hold all requests at once, some make room and go on later, which nobody notices.
+#[test]
+fn requests_make_room_for_each_other() {
+    let expected = alone("tiny-llama-q4_1");
+    for (layout, draft_max) in [((1, 1), 0), ((1, 1), 7), ((2, 1), 0), ((1, 2), 7)] {
+        let group = Group::start_with("tiny-llama-q4_1", layout, Transport::SharedMemory, |_, job| {
+            (job.context, job.kv_blocks, job.draft_max) = (192, 7, draft_max);
+        });
+        for _ in 0..2 {
+            assert!(together(&group) == expected, "{layout:?}");
+        }
+        let cache = group.engine.status().cache;
+        assert_eq!((cache.used, cache.blocks), (0, 7), "{layout:?}");
+        assert!(cache.preemptions > 0, "{layout:?}: nobody had to make room");
+        group.stop().into_iter().for_each(|rank| rank.unwrap());
+    }
+}
+
+/// Several answers to one prompt evaluate it once.
+#[test]
+fn equal_prompts_are_evaluated_once() {
+    let prompt: Vec<u32> = (0..200).map(|token| 3 + token * 7 % 250).collect();
+    let request = |seed| Request {
+        prompt: prompt.clone(),
+        max_tokens: Some(8),
+        ignore_end: true,
+        sampling: Sampling { temperature: 1.0, seed: Some(seed), ..Sampling::default() },
+        ..Request::default()
+    };
+    let group = Group::start("tiny-llama-q4_1", (1, 1), Transport::Tcp);
+    let generations: Vec<_> = (0..4).map(|seed| group.engine.submit(request(seed)).unwrap()).collect();
+    let cached = generations.into_iter().map(|generation| match Answer::of(generation).last {
+        Some(engine::Event::Done(completion)) => completion.cached_tokens,
+        other => panic!("{other:?}"),
+    });
+    let mut cached: Vec<_> = cached.collect();
+    cached.sort_unstable();
+    assert_eq!(cached, [0, 199, 199, 199]);
+}

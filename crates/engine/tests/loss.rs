@@ -25,6 +25,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         slots: 2,
         context: 64,
         step_tokens: 16,
+        kv_blocks: 64,
         token_latency_ms: None,
         draft_max: 0,
         crowded: true,

@@ -20,6 +20,3 @@ pub use kernels::Stretch;
 pub use placement::Placement;
 pub use shard::{Alone, Exchange, ExchangeError, LOGIT_ROWS, Shard, ShardOptions, Slices};
 pub use tokenizer::{EncodeOptions, Tokenizer, Utf8Stream};
-
-/// Positions in a block of the KV cache.
-pub const BLOCK_TOKENS: usize = kernels::KvCache::BLOCK;

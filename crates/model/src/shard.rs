@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use kernels::{
-    Activations, Forms, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len,
+    Activations, Forms, KvCache, KvType, Matrix, Pool, Product, RopeAngles, Rows, Stretch, multiply, packed_len,
     rms_norm_in_place,
 };
 
 use crate::arch::Blueprint;
 use crate::blocks::{self, Block, Scratch};
 use crate::placement::{Parts, Placement};
-use crate::{BLOCK_TOKENS, Gguf, ModelError};
+use crate::{Gguf, ModelError};
 
 /// Logits are computed for this many tokens at a time: more would need much memory (a vocabulary of floats each).
 pub const LOGIT_ROWS: usize = 16;
@@ -69,12 +69,13 @@ impl Exchange for Alone {
 pub struct ShardOptions {
     /// Threads that compute.
     pub threads: usize,
-    /// Sequences that run side by side, each in a slot of its own.
+    /// Sequences that are under way at once.
     pub slots: usize,
-    /// Positions that a sequence has at most.
+    /// Positions that each of them may have.
     pub context: usize,
-    /// Blocks of [`BLOCK_TOKENS`] positions that the KV cache holds for all of them. One that is never used costs no memory.
-    pub blocks: usize,
+    /// Blocks of [`kernels::KvCache::BLOCK`] positions that the KV cache has for all of them together. One that is never
+    /// used costs no memory.
+    pub kv_blocks: usize,
     /// Most tokens in one step.
     pub step_tokens: usize,
     /// Type of the KV cache's elements.
@@ -91,7 +92,7 @@ pub struct Shard {
     blocks: Vec<Block>,
     head: Option<Head>,
     angles: Vec<RopeAngles>,
-    /// The blocks of the KV cache that each slot has, in order of their positions.
+    /// For each slot the blocks of the KV cache that hold its positions, in order.
     tables: Vec<Vec<u32>>,
     scratch: Scratch,
     hidden: Vec<f32>,
@@ -142,7 +143,7 @@ impl Shard {
             blocks,
             head,
             angles: angles.collect(),
-            tables: (0..options.slots).map(|_| Vec::with_capacity(options.context.div_ceil(BLOCK_TOKENS))).collect(),
+            tables: tables(&options),
             scratch: Scratch::new(blueprint, options),
             hidden: vec![0.0; options.step_tokens * blueprint.hidden],
         })
@@ -177,33 +178,6 @@ impl Shard {
         self.blocks.iter().flat_map(Block::matrices).chain(self.head.iter().map(|head| &head.weights))
     }
 
-    /// Positions for which a slot has blocks of the KV cache.
-    ///
-    /// # Panics
-    /// When there is no such slot.
-    pub fn room(&self, slot: usize) -> usize {
-        self.tables[slot].len() * BLOCK_TOKENS
-    }
-
-    /// Gives a slot, which keeps the first `kept` of its blocks, more blocks behind them. Slots may have blocks in common, as
-    /// long as no step adds tokens to these. What blocks hold is not changed.
-    ///
-    /// # Panics
-    /// When there is no such slot. A block that the cache does not have is found when it is used.
-    pub fn set_blocks(&mut self, slot: usize, kept: usize, more: impl IntoIterator<Item = u32>) {
-        let table = &mut self.tables[slot];
-        table.truncate(kept);
-        table.extend(more);
-    }
-
-    /// Copies what block `from` of the KV cache holds to block `to`.
-    ///
-    /// # Panics
-    /// When the cache has no such blocks.
-    pub fn copy_block(&mut self, from: u32, to: u32) {
-        self.blocks.iter_mut().for_each(|block| block.copy_block(from, to));
-    }
-
     /// Fills the hidden state with the embedded tokens. Only on the first stage; elsewhere it does nothing.
     pub fn embed(&mut self, tokens: &[u32]) {
         let Some(embedding) = &self.embedding else { return };
@@ -225,20 +199,43 @@ impl Shard {
         &mut self.hidden[..tokens * self.width]
     }
 
+    /// The blocks of the KV cache that a slot has, in order of its positions.
+    pub fn table(&self, slot: usize) -> &[u32] {
+        &self.tables[slot]
+    }
+
+    /// Of the blocks of a slot keeps the first `kept`, and adds `more`.
+    ///
+    /// # Panics
+    /// When there is no such slot.
+    pub fn change_table(&mut self, slot: usize, kept: usize, more: impl IntoIterator<Item = u32>) {
+        let table = &mut self.tables[slot];
+        table.truncate(kept);
+        table.extend(more);
+    }
+
+    /// Copies a block of the KV cache in all layers.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    pub fn copy_kv_block(&mut self, from: u32, to: u32) {
+        self.blocks.iter_mut().for_each(|block| block.copy_kv_block(from, to));
+    }
+
     /// Runs this rank's layers over the hidden state of the tokens of all `stretches`, which stand one after the other.
     ///
     /// # Errors
     /// When the exchange with other ranks fails.
     ///
     /// # Panics
-    /// When a slot or all tokens together are beyond what the options said, or a slot lacks blocks for its positions.
+    /// When a slot, its positions or all tokens together are beyond what the options said.
     pub fn run_layers(&mut self, stretches: &[Stretch], exchange: &mut dyn Exchange) -> Result<(), ModelError> {
         let positions = |stretch: &Stretch| stretch.first_position..stretch.first_position + stretch.tokens;
         self.angles.iter_mut().for_each(|angles| angles.prepare(stretches.iter().flat_map(positions)));
         let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
-        let with = (&self.pool, &self.angles[..], self.epsilon);
+        let with = (&self.pool, &self.angles[..], &self.tables[..], self.epsilon);
         let hidden = &mut self.hidden[..tokens * self.width];
-        blocks::run(&mut self.blocks, with, &mut self.scratch, (stretches, &self.tables), hidden, exchange)
+        blocks::run(&mut self.blocks, with, &mut self.scratch, stretches, hidden, exchange)
     }
 
     /// Computes this rank's slice of the logits for the tokens `rows` of the step, at most [`LOGIT_ROWS`]: element
@@ -274,6 +271,20 @@ impl Shard {
     pub fn weight_bytes(&self) -> usize {
         self.matrices().map(Matrix::byte_len).sum()
     }
+}
+
+/// Tables with room for the whole context. Until it is said otherwise each slot has blocks of its own, as far as there are
+/// enough.
+fn tables(options: &ShardOptions) -> Vec<Vec<u32>> {
+    let each = options.context.div_ceil(KvCache::BLOCK);
+    let table = |slot: usize| {
+        let mut table = Vec::with_capacity(each);
+        table.extend(
+            (slot * each..(slot + 1) * each).filter(|&block| block < options.kv_blocks).map(|block| block as u32),
+        );
+        table
+    };
+    (0..options.slots).map(table).collect()
 }
 
 impl Embedding {

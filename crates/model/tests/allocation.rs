@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use kernels::KvType;
-use model::{Alone, BLOCK_TOKENS, Blueprint, Gguf, Placement, Shard, ShardOptions, Stretch};
+use model::{Alone, Blueprint, Gguf, Placement, Shard, ShardOptions, Stretch};
 
 #[test]
 fn a_decode_step_allocates_nothing() {
@@ -12,18 +12,12 @@ fn a_decode_step_allocates_nothing() {
         let file = Gguf::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let options =
-            ShardOptions { threads: 2, slots: 3, context: 128, blocks: 9, step_tokens: 16, kv_type: KvType::F16 };
+            ShardOptions { threads: 2, slots: 3, context: 128, kv_blocks: 12, step_tokens: 16, kv_type: KvType::F16 };
         let placement = Placement::whole(blueprint.layers.len());
         let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
         let mut logits = vec![0.0; 2 * blueprint.vocabulary];
         let mut step = |position: usize| {
             let stretch = |slot| Stretch { slot, first_position: position, tokens: 1 };
-            if position.is_multiple_of(BLOCK_TOKENS) {
-                let block = position / BLOCK_TOKENS;
-                shard.set_blocks(0, block, [block as u32]);
-                shard.set_blocks(2, block, [block as u32 + 4]);
-                shard.copy_block(block as u32, 8);
-            }
             shard.embed(&[position as u32, 7]);
             shard.run_layers(&[stretch(2), stretch(0)], &mut Alone).unwrap();
             shard.logits(&[0, 1], &mut logits, blueprint.vocabulary);

@@ -69,9 +69,8 @@ fn hidden_states(name: &str, shares: &[f64], rank: usize, steps: &[usize], excha
     let blueprint = Blueprint::from_gguf(&file).unwrap();
     let placement = Placement::of_rank(rank, &blueprint.stages(1), shares);
     let options =
-        ShardOptions { threads: 1, slots: 1, context: 256, blocks: 8, step_tokens: 128, kv_type: KvType::F16 };
+        ShardOptions { threads: 1, slots: 1, context: 256, kv_blocks: 8, step_tokens: 128, kv_type: KvType::F16 };
     let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
-    shard.set_blocks(0, 0, 0..8);
     let tokens: Vec<u32> = (0..steps.iter().sum::<usize>() as u32).map(|token| token * 37 % 288).collect();
     let mut hidden = Vec::new();
     let mut first = 0;

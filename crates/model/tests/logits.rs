@@ -26,10 +26,9 @@ impl Whole {
         let file = Gguf::open(&golden(name)).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let placement = Placement::whole(blueprint.layers.len());
-        let options = ShardOptions { threads, slots: 3, context: 256, blocks: 24, step_tokens, kv_type: KvType::F32 };
-        let mut shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
-        // Each slot has every third block, the last one first.
-        (0..3).for_each(|slot| shard.set_blocks(slot as usize, 0, (0..8).rev().map(|index| 3 * index + slot)));
+        let options =
+            ShardOptions { threads, slots: 3, context: 256, kv_blocks: 24, step_tokens, kv_type: KvType::F32 };
+        let shard = Shard::load(&file, &blueprint, &placement, options).unwrap();
         Self { shard, vocabulary: blueprint.vocabulary }
     }
 
@@ -90,6 +89,30 @@ fn check(name: &str) {
     }
     println!("{name}: largest relative error {worst:.2e}");
     assert!(worst < 1e-3, "{name}: relative error {worst}");
+}
+
+/// Wherever the blocks of a sequence lie, shared with another one or copied: the logits have the same bits.
+#[test]
+fn blocks_of_the_cache_may_lie_anywhere() {
+    let tokens: Vec<u32> = (0..90).map(|token| token * 37 % 288).collect();
+    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf"] {
+        let expected = Whole::open(name, 2, 128).logits(&tokens, 128);
+        let mut model = Whole::open(name, 2, 128);
+        model.shard.change_table(1, 0, [17, 3, 8]);
+        assert!(model.logits(&tokens, 50) == expected, "{name}");
+        // Another sequence begins with the same 64 tokens, and one with 70 of them.
+        let width = model.vocabulary;
+        model.shard.change_table(0, 0, [17, 3, 20]);
+        let rest = Stretch { slot: 0, first_position: 64, tokens: 26 };
+        assert!(model.step(&[rest], &tokens[64..])[..] == expected[64 * width..], "{name}");
+        model.shard.copy_kv_block(8, 5);
+        model.shard.change_table(2, 0, [17, 3, 5]);
+        let rest = Stretch { slot: 2, first_position: 70, tokens: 20 };
+        assert!(model.step(&[rest], &tokens[70..])[..] == expected[70 * width..], "{name}");
+        // What the first sequence has was not touched.
+        let again = Stretch { slot: 1, first_position: 89, tokens: 1 };
+        assert!(model.step(&[again], &tokens[89..])[..] == expected[89 * width..], "{name}");
+    }
 }
 
 /// The hidden states behind the logits: with as many rows of the vocabulary as there are, the product of both determines

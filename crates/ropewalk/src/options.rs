@@ -49,6 +49,10 @@ pub(crate) struct LayoutOptions {
     /// Tokens that prompt and answer may take together [default: as trained, at most 32768]
     #[arg(long, short = 'c', value_name = "TOKENS")]
     pub(crate) ctx_size: Option<usize>,
+    /// Tokens that all requests under way may have together in the KV cache; where that is not enough, the youngest makes room
+    /// and goes on later [default: --ctx-size for each request at once]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) max_total_tokens: Option<usize>,
     /// Most tokens evaluated in one step
     #[arg(long, value_name = "TOKENS", default_value_t = STEP_TOKENS, value_parser = parse_step_tokens)]
     pub(crate) ubatch_size: usize,
@@ -101,6 +105,7 @@ impl LayoutOptions {
             links: LinkOptions::default(),
             threads: None,
             ctx_size: None,
+            max_total_tokens: None,
             ubatch_size: STEP_TOKENS,
             draft_max: None,
             cache_type: CacheType::F16,

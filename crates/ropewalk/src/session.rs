@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use engine::ranks::{Front, Job, Layout, Loading, model_bytes};
 use engine::{Engine, Limits, ModelDetails, ModelInfo};
+use kernels::KvCache;
 use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
 use store::LocalModel;
 
@@ -98,6 +99,7 @@ impl Session {
             threads,
             slots: parallel,
             context,
+            kv_blocks: kv_blocks(options, context, parallel)?,
             step_tokens: options.ubatch_size.min(context),
             token_latency_ms,
             draft_max: options.draft_max.unwrap_or(DRAFT_MAX).into(),
@@ -148,6 +150,20 @@ fn threads_per_rank(options: &LayoutOptions, local_ranks: usize) -> anyhow::Resu
 fn cores() -> anyhow::Result<usize> {
     let cores = std::thread::available_parallelism();
     Ok(cores.context("cannot tell how many cores this machine has")?.get())
+}
+
+/// Blocks of the KV cache: as many as all requests at once can need, unless it is said how many tokens they have together.
+fn kv_blocks(options: &LayoutOptions, context: usize, parallel: usize) -> anyhow::Result<usize> {
+    let each = context.div_ceil(KvCache::BLOCK);
+    match options.max_total_tokens {
+        None => Ok(each * parallel),
+        Some(tokens) if tokens < context => {
+            bail!(
+                "--max-total-tokens {tokens} is less than the {context} tokens of a context: raise it or lower --ctx-size"
+            )
+        }
+        Some(tokens) => Ok(tokens.div_ceil(KvCache::BLOCK)),
+    }
 }
 
 pub(crate) fn context_size(options: &LayoutOptions, blueprint: &Blueprint) -> anyhow::Result<usize> {

@@ -65,6 +65,8 @@ pub(crate) struct ModelMetrics {
     up: Gauge,
     running: Gauge,
     waiting: Gauge,
+    cache: Gauge<f64, AtomicU64>,
+    preemptions: Gauge,
     generations: Arc<GenerationMetrics>,
 }
 
@@ -115,8 +117,12 @@ impl ModelMetrics {
         registry.register("ropewalk:num_requests_running", "Requests that run", running.clone());
         let waiting = Gauge::default();
         registry.register("ropewalk:num_requests_waiting", "Requests that wait", waiting.clone());
+        let cache = Gauge::default();
+        registry.register("ropewalk:kv_cache_usage_perc", "Share of the KV cache that requests use", cache.clone());
+        let preemptions = Gauge::default();
+        registry.register("ropewalk:num_preemptions", "Times that a request made room for others", preemptions.clone());
         let generations = Arc::new(GenerationMetrics::register(&mut registry));
-        Self { registry, up, running, waiting, generations }
+        Self { registry, up, running, waiting, cache, preemptions, generations }
     }
 
     /// A meter for a generation that was just submitted, whose tokens `account` pays.
@@ -136,6 +142,9 @@ impl ModelMetrics {
         self.up.set(i64::from(status.is_some_and(|status| status.failure.is_none())));
         self.running.set(gauge(status.map_or(0, |status| status.running)));
         self.waiting.set(gauge(status.map_or(0, |status| status.waiting)));
+        let cache = status.map(|status| status.cache).unwrap_or_default();
+        self.cache.set(cache.used as f64 / cache.blocks.max(1) as f64);
+        self.preemptions.set(i64::try_from(cache.preemptions).unwrap_or(i64::MAX));
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::backend::Outcome;
+use crate::backend::{CacheUse, Outcome};
 use crate::ranks::front::Readiness;
 use crate::ranks::loading::Loading;
 use crate::ranks::protocol::FromRank;
@@ -52,6 +52,7 @@ struct State {
     runs: HashMap<u64, Sender<Word>>,
     /// When something was last heard of rank 0.
     last_heard: Instant,
+    cache: CacheUse,
 }
 
 impl Desk {
@@ -63,6 +64,7 @@ impl Desk {
             failure: None,
             runs: HashMap::new(),
             last_heard: Instant::now(),
+            cache: CacheUse::default(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -113,6 +115,11 @@ impl Desk {
 
     pub(crate) fn failure(&self) -> Option<EngineError> {
         self.lock().failure.as_ref().map(|failure| failure.error.clone())
+    }
+
+    /// How much of the KV cache rank 0 has said to be in use.
+    pub(crate) fn cache(&self) -> CacheUse {
+        self.lock().cache
     }
 
     /// How long nothing has been heard of rank 0.
@@ -197,6 +204,7 @@ impl State {
             FromRank::Loading { .. } => self.fail_by(rank, "it said how far it is after it was ready".to_owned()),
             FromRank::Progress {} => {}
             FromRank::Prompt { id, tokens, cached } => self.pass_on(id, Word::Prompt(tokens, cached)),
+            FromRank::Cache { cache } => self.cache = cache,
             FromRank::Embedding { id, values } => self.pass_on(id, Word::Embedding(values)),
             FromRank::Tokens { tokens } => {
                 tokens.into_iter().for_each(|(id, token)| self.pass_on(id, Word::Token(token)));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fabric::{Control, ControlReceiver, ControlSender, FabricError};
 
-use crate::backend::{Backend, Flow, Observer, Outcome};
+use crate::backend::{Backend, CacheUse, Flow, Observer, Outcome};
 use crate::ranks::desk::{Desk, Failure, Heard, Word};
 use crate::ranks::loading::Loading;
 use crate::ranks::protocol::ToRank;
@@ -154,6 +154,10 @@ impl Backend for Front {
 
     fn check(&self) -> Result<(), EngineError> {
         self.desk.failure().map_or(Ok(()), Err)
+    }
+
+    fn cache(&self) -> CacheUse {
+        self.desk.cache()
     }
 }
 

@@ -9,14 +9,15 @@ use std::time::{Duration, Instant};
 use fabric::ControlSender;
 use model::LOGIT_ROWS;
 
+use crate::backend::CacheUse;
 use crate::guide::Guides;
+use crate::ranks::blocks::{BLOCK, Blocks};
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
 use crate::ranks::plan::{Asked, Signal, Step, Wanted};
 use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
-use crate::ranks::slots::Slots;
 use crate::ranks::speculation::{DRAFTS_MAX, StepCost};
 use crate::request::{Drafts, FinishReason, RankStatistics, Request};
 
@@ -37,7 +38,13 @@ pub(crate) struct Leader<'a> {
     /// Requests for which there is no slot yet.
     waiting: VecDeque<(u64, Request)>,
     sequences: Vec<Sequence>,
-    slots: Slots,
+    blocks: Blocks,
+    /// Those that had to make room for others, the oldest first.
+    displaced: VecDeque<Sequence>,
+    /// How often that happened.
+    preemptions: u64,
+    /// Whether the front does not know yet how much of the KV cache is in use.
+    cache_changed: bool,
     guides: Guides,
     schedule: Schedule,
     pace: Pace,
@@ -86,6 +93,13 @@ struct Ended {
     drafts: Drafts,
 }
 
+impl Ended {
+    fn of(sequence: &Sequence, finish: FinishReason) -> Self {
+        let (prefill_ms, decode_ms) = sequence.times();
+        Self { id: sequence.id, finish, prefill_ms, decode_ms, drafts: sequence.drafts() }
+    }
+}
+
 impl<'a> Leader<'a> {
     /// `model` is the file that the rank has loaded.
     pub(crate) fn new(
@@ -100,7 +114,10 @@ impl<'a> Leader<'a> {
             orders,
             waiting: VecDeque::new(),
             sequences: Vec::new(),
-            slots: Slots::new(job.slots),
+            blocks: Blocks::new(job.slots, job.kv_blocks),
+            displaced: VecDeque::new(),
+            preemptions: 0,
+            cache_changed: true,
             guides: Guides::new(model, &job.end_tokens),
             schedule: Schedule::default(),
             pace: Pace::new(job.token_latency_ms.map(|latency| Duration::from_millis(latency.into()))),
@@ -129,7 +146,11 @@ impl<'a> Leader<'a> {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.sequences.is_empty() && self.ended.is_empty() && self.flights.is_empty()
+        self.waiting.is_empty()
+            && self.displaced.is_empty()
+            && self.sequences.is_empty()
+            && self.ended.is_empty()
+            && self.flights.is_empty()
     }
 
     /// Takes what the front has said; with nothing else to do, waits for it. False when the group is to end.
@@ -170,6 +191,11 @@ impl<'a> Leader<'a> {
             self.end(index, FinishReason::Cancelled);
             return Ok(());
         }
+        if let Some(index) = self.displaced.iter().position(|sequence| sequence.id == id) {
+            self.ended
+                .extend(self.displaced.remove(index).map(|sequence| Ended::of(&sequence, FinishReason::Cancelled)));
+            return Ok(());
+        }
         let before = self.waiting.len();
         self.waiting.retain(|(waiting, _)| *waiting != id);
         if self.waiting.len() < before {
@@ -181,12 +207,25 @@ impl<'a> Leader<'a> {
 
     /// Gives requests that wait the slots that are free.
     fn admit(&mut self) -> Result<(), RankError> {
-        while let Some((_, request)) = self.waiting.front() {
-            let Some(place) = self.slots.take(&request.prompt, Sequence::reusable(request)) else { break };
-            let Some((id, request)) = self.waiting.pop_front() else { break };
+        while let Some(sequence) = self.displaced.front() {
+            let (text, reusable) = sequence.to_resume();
+            let Some(place) = self.blocks.take(text, reusable) else { return Ok(()) };
+            let Some(mut sequence) = self.displaced.pop_front() else { break };
+            sequence.resume(place);
+            self.schedule.add(sequence.slot, sequence.prompt_left());
+            self.sequences.push(sequence);
+        }
+        let mut next = 0;
+        while let Some((_, request)) = self.waiting.get(next) {
             if request.prompt.is_empty() {
                 return Err(RankError::Protocol("the front sent a request without a prompt".to_owned()));
             }
+            if self.begins_like_another(request) {
+                next += 1;
+                continue;
+            }
+            let Some(place) = self.blocks.take(&request.prompt, Sequence::reusable(request)) else { break };
+            let Some((id, request)) = self.waiting.remove(next) else { break };
             let (vocabulary, context) = (self.member.vocabulary_size(), self.member.job().context);
             let guide = request.constraint.as_ref().map(|constraint| self.guides.guide(constraint));
             let draft_max = self.member.job().draft_max;
@@ -196,6 +235,49 @@ impl<'a> Leader<'a> {
             self.sequences.push(sequence);
         }
         Ok(())
+    }
+
+    /// Whether the beginning of a prompt is being evaluated for another sequence right now, so that it is worth waiting for.
+    fn begins_like_another(&self, request: &Request) -> bool {
+        let reusable = Sequence::reusable(request);
+        let longest = self.sequences.iter().filter(|sequence| sequence.prompt_left() > 0);
+        let longest = longest.map(|sequence| sequence.common_beginning(&request.prompt[..reusable])).max().unwrap_or(0);
+        longest >= BLOCK && longest >= self.blocks.reusable(&request.prompt[..reusable]) + BLOCK
+    }
+
+    /// Makes room for `tokens` more tokens of the sequence in `slot`. Those have to make way that are least urgent, of equals
+    /// the youngest; if that is the one that asks, it does itself. `busy` have tokens in steps under way and stay. False if
+    /// there is no room now.
+    fn make_room(&mut self, slot: usize, tokens: usize, busy: &[u64]) -> bool {
+        while !self.blocks.reserve(slot, tokens) {
+            let movable = self.sequences.iter().enumerate().filter(|(_, sequence)| !busy.contains(&sequence.id));
+            // Sequences are in the order in which they got their slots.
+            let victim = movable.max_by_key(|(index, sequence)| (sequence.priority(), *index)).map(|(index, _)| index);
+            let Some(victim) = victim else { return false };
+            let displaced = self.sequences.remove(victim);
+            let itself = displaced.slot == slot;
+            self.schedule.remove(displaced.slot);
+            self.blocks.release(displaced.slot);
+            self.preemptions += 1;
+            let place = self.displaced.partition_point(|other| other.id < displaced.id);
+            self.displaced.insert(place, displaced);
+            if itself {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Sequences of which answers are under way.
+    fn awaited(&self) -> Vec<u64> {
+        let mut awaited = Vec::new();
+        for flight in &self.flights {
+            if let Flight::Step { owners, hidden, .. } = flight {
+                awaited.extend(owners);
+                awaited.extend(hidden.iter().map(|hidden| hidden.owner));
+            }
+        }
+        awaited
     }
 
     /// How many more steps can be under way now.
@@ -246,18 +328,30 @@ impl<'a> Leader<'a> {
         self.step.clear();
         let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
         let mut drafts = DRAFTS_MAX;
-        for share in &self.shares {
-            let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
+        let mut busy = self.awaited();
+        let shares = std::mem::take(&mut self.shares);
+        for share in &shares {
+            let at = |sequence: &Sequence| sequence.slot == share.slot;
+            let Some(prompt) = self.sequences.iter().find(|it| at(it)).map(|it| it.prompt_left() > 0) else { continue };
+            if !self.make_room(share.slot, share.tokens, &busy) {
+                self.schedule.postpone(*share, prompt);
                 continue;
-            };
-            if sequence.prompt_left() > 0 {
+            }
+            let Some(sequence) = self.sequences.iter_mut().find(|it| at(it)) else { continue };
+            busy.push(sequence.id);
+            if prompt {
                 begun.prompt_tokens += share.tokens;
             } else {
-                drafts -= sequence.draft(drafts);
+                match sequence.draft(drafts) {
+                    drafted if self.blocks.reserve(share.slot, 1 + drafted) => drafts -= drafted,
+                    _ => sequence.retract(),
+                }
             }
             let (tokens, wanted) = sequence.take(share.tokens);
-            self.step.push(share.slot, self.slots.len(share.slot), tokens, wanted);
-            self.slots.extend(share.slot, tokens);
+            self.step.push(share.slot, self.blocks.len(share.slot), tokens, wanted);
+            self.blocks.tell(share.slot, &mut self.step);
+            // What was drafted is there when it turns out to be right.
+            self.blocks.extend(share.slot, &tokens[..share.tokens]);
             asked.clear();
             asked.extend(self.step.asked());
             owners.resize(asked.len(), sequence.id);
@@ -268,13 +362,19 @@ impl<'a> Leader<'a> {
                 _ => {}
             }
         }
+        self.shares = shares;
         begun.tokens = self.step.tokens.len();
+        if begun.tokens == 0 {
+            return Ok(false);
+        }
         let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
         let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
         self.member.lead_step(&self.step)?;
         begun.first_stage = begun.at.elapsed();
         self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
         if begun.prompt_tokens > 0 {
+            self.cache_changed = true;
+            self.tell_cache()?;
             self.tell(&FromRank::Progress {})?;
         }
         Ok(true)
@@ -292,6 +392,7 @@ impl<'a> Leader<'a> {
             Some(Flight::Report { ended, mut ranks }) => {
                 self.member.finish_reports(&mut ranks)?;
                 let Ended { id, finish, prefill_ms, decode_ms, drafts } = ended;
+                self.tell_cache()?;
                 self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, drafts, ranks })?;
             }
         }
@@ -326,7 +427,7 @@ impl<'a> Leader<'a> {
                 if let Some(finish) = outgoing.finish {
                     ended.push((id, finish));
                 } else if outgoing.ready {
-                    self.slots.take_back(sequence.slot, sequence.settle(price));
+                    self.blocks.extend(sequence.slot, sequence.settle(price));
                     self.schedule.wake(sequence.slot);
                 }
                 tokens.extend(outgoing.token.map(|token| (id, token)));
@@ -373,9 +474,18 @@ impl<'a> Leader<'a> {
     fn end(&mut self, index: usize, finish: FinishReason) {
         let sequence = self.sequences.remove(index);
         self.schedule.remove(sequence.slot);
-        self.slots.release(sequence.slot);
-        let (prefill_ms, decode_ms) = sequence.times();
-        self.ended.push_back(Ended { id: sequence.id, finish, prefill_ms, decode_ms, drafts: sequence.drafts() });
+        self.blocks.release(sequence.slot);
+        self.ended.push_back(Ended::of(&sequence, finish));
+        self.cache_changed = true;
+    }
+
+    /// Tells the front how much of the KV cache is in use, if sequences have come or gone.
+    fn tell_cache(&mut self) -> Result<(), RankError> {
+        if !std::mem::take(&mut self.cache_changed) {
+            return Ok(());
+        }
+        let (used, blocks) = self.blocks.usage();
+        self.tell(&FromRank::Cache { cache: CacheUse { used, blocks, preemptions: self.preemptions } })
     }
 
     fn tell(&mut self, message: &FromRank) -> Result<(), RankError> {

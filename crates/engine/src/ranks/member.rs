@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use fabric::{Fabric, FabricError, Operator, Team, Transport};
 use model::{
-    BLOCK_TOKENS, Blueprint, Exchange, ExchangeError, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions,
-    Slices, Stretch,
+    Blueprint, Exchange, ExchangeError, Gguf, LOGIT_ROWS, ModelError, Placement, Shard, ShardOptions, Slices, Stretch,
 };
 
 use crate::candidates::Scored;
 use crate::memory::{available_bytes, peak_resident_bytes};
 use crate::ranks::answers::{Answers, answer_length, pack};
+use crate::ranks::blocks::BLOCK;
 use crate::ranks::leader::ANSWERS_AHEAD_MAX;
-use crate::ranks::plan::{self, Asked, Plan, Room, Signal, Step};
+use crate::ranks::plan::{self, Asked, Change, Plan, Room, Signal, Step};
 use crate::ranks::protocol::{Job, Weights};
 use crate::ranks::speculation::DRAFTS_MAX;
 use crate::request::RankStatistics;
@@ -116,14 +116,12 @@ impl Member {
         let options = ShardOptions {
             threads: job.threads,
             slots: job.slots,
+            kv_blocks: job.kv_blocks,
             context: job.context,
-            blocks: job.slots * job.context.div_ceil(BLOCK_TOKENS),
             step_tokens: room(&job).step_tokens,
             kv_type: job.kv_type,
         };
         let mut shard = Shard::load(file, &blueprint, &placement, options)?;
-        let each = job.context.div_ceil(BLOCK_TOKENS) as u32;
-        (0..job.slots).for_each(|slot| shard.set_blocks(slot, 0, slot as u32 * each..(slot as u32 + 1) * each));
         let in_memory = place_weights(&fabric, &mut shard, job.weights, available, progress)?;
         shard.check_kernels()?;
         let vocabulary = placement.vocabulary(&blueprint);
@@ -286,6 +284,7 @@ impl Member {
 
     /// Runs this stage's layers over the tokens of a step, between the stage before and the one after.
     fn run_stage(&mut self, step: &Step) -> Result<(), RankError> {
+        self.arrange_blocks(step)?;
         let (rank, layout) = (self.fabric.rank(), &self.job.layout);
         let (stage, tokens) = (layout.stage_of(rank), step.tokens.len());
         if stage == 0 {
@@ -302,6 +301,23 @@ impl Member {
             self.fabric.send(rank + layout.tensor, bytemuck::cast_slice(hidden))?;
         }
         Ok(())
+    }
+
+    /// Copies blocks of the KV cache and changes tables as a step says.
+    fn arrange_blocks(&mut self, step: &Step) -> Result<(), RankError> {
+        for &[from, to] in &step.copies {
+            self.shard.copy_kv_block(from, to);
+        }
+        let mut added = step.added.iter().copied();
+        for &Change { slot, kept, added: count } in &step.changes {
+            self.shard.change_table(slot, kept, added.by_ref().take(count));
+        }
+        let reaches =
+            |stretch: &Stretch| stretch.first_position + stretch.tokens <= self.shard.table(stretch.slot).len() * BLOCK;
+        if step.stretches.iter().all(reaches) {
+            return Ok(());
+        }
+        Err(RankError::Protocol("rank 0 planned a step over positions that have no block".to_owned()))
     }
 
     /// On ranks of the last stage other than rank 0: tells rank 0 what it wants to know of a step.
@@ -379,11 +395,8 @@ fn has_cables(fabric: &mut Fabric, stage: &Team) -> Result<bool, RankError> {
 /// What a rank has room for.
 fn room(job: &Job) -> Room {
     let drafts = if job.draft_max > 0 { DRAFTS_MAX } else { 0 };
-    Room {
-        slots: job.slots,
-        context: job.context,
-        step_tokens: job.step_tokens.saturating_add(job.slots).saturating_add(drafts),
-    }
+    let step_tokens = job.step_tokens.saturating_add(job.slots).saturating_add(drafts);
+    Room { slots: job.slots, context: job.context, step_tokens, kv_blocks: job.kv_blocks }
 }
 
 /// Moves the weights to memory of their own if that is wanted, where so many bytes were available when all began to load.

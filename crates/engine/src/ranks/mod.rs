@@ -2,6 +2,7 @@
 //! started them) hands rank 0 the requests.
 
 mod answers;
+mod blocks;
 mod desk;
 mod embedding;
 mod front;
@@ -17,7 +18,6 @@ mod schedule;
 mod sequence;
 #[cfg(test)]
 mod simulation;
-mod slots;
 mod speculation;
 
 pub use front::{Front, Readiness, StartError};
@@ -31,7 +31,7 @@ pub use protocol::{Job, Weights};
 /// Reads a step plan as a rank does that got it from rank 0, tokens included. For fuzzing only.
 #[doc(hidden)]
 pub fn fuzz_plan(message: &[u8]) {
-    let room = plan::Room { slots: 3, context: 1000, step_tokens: 16 };
+    let room = plan::Room { slots: 3, context: 1000, step_tokens: 16, kv_blocks: 64 };
     if let Some(plan::Plan::Step(plan)) = plan::decode(message, room) {
         let mut step = plan::Step::default();
         plan.copy_to(&mut step);

@@ -4,10 +4,16 @@ use std::ops::Range;
 
 use model::Stretch;
 
-/// Bytes before the parts: kind, three reserved bytes, then the counts of parts and of tokens, each a little-endian u32.
-const HEADER: usize = 12;
+use crate::ranks::blocks::BLOCK;
+
+/// Bytes before the parts: kind, three reserved bytes, then the counts of parts, of tokens, of changes of tables, of blocks that
+/// these add, and of copies, each a little-endian u32.
+const HEADER: usize = 24;
 /// Bytes of a part: slot, first position, tokens, and what is wanted (kind in the lowest byte, candidates above it).
 const PART: usize = 16;
+/// Bytes of a change: slot, blocks kept, blocks added; and of a copy: from, to.
+const CHANGE: usize = 12;
+const COPY: usize = 8;
 
 /// Most candidates for which rank 0 asks. More are hardly less than a slice of the vocabulary.
 pub(crate) const CANDIDATES_MAX: usize = 256;
@@ -43,6 +49,8 @@ pub(crate) struct Room {
     pub(crate) context: usize,
     /// Tokens in a step.
     pub(crate) step_tokens: usize,
+    /// Blocks of the KV cache.
+    pub(crate) kv_blocks: usize,
 }
 
 /// One forward pass over tokens of several sequences.
@@ -53,6 +61,21 @@ pub(crate) struct Step {
     pub(crate) wanted: Vec<Wanted>,
     /// The tokens of all stretches, one after the other.
     pub(crate) tokens: Vec<u32>,
+    /// What becomes of the tables of slots before anything is computed, and the blocks that all these changes add.
+    pub(crate) changes: Vec<Change>,
+    pub(crate) added: Vec<u32>,
+    /// Blocks that are copied before that: from, to; in this order.
+    pub(crate) copies: Vec<[u32; 2]>,
+}
+
+/// A change of the table of blocks that a slot has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) slot: usize,
+    /// Blocks at the beginning that stay.
+    pub(crate) kept: usize,
+    /// Blocks that follow them from now on.
+    pub(crate) added: usize,
 }
 
 /// What rank 0 wants to know of a stretch.
@@ -90,10 +113,19 @@ impl Step {
         self.tokens.extend_from_slice(tokens);
     }
 
+    /// Changes the table of a slot.
+    pub(crate) fn change(&mut self, slot: usize, kept: usize, added: &[u32]) {
+        self.changes.push(Change { slot, kept, added: added.len() });
+        self.added.extend_from_slice(added);
+    }
+
     pub(crate) fn clear(&mut self) {
         self.stretches.clear();
         self.wanted.clear();
         self.tokens.clear();
+        self.changes.clear();
+        self.added.clear();
+        self.copies.clear();
     }
 
     /// The tokens of which rank 0 wants to know something, in order.
@@ -130,6 +162,9 @@ impl Step {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct StepPlan<'a> {
     parts: &'a [u8],
+    changes: &'a [u8],
+    added: &'a [u8],
+    copies: &'a [u8],
     tokens: &'a [u8],
 }
 
@@ -143,6 +178,12 @@ impl StepPlan<'_> {
             let [slot, first_position, tokens] = [0, 4, 8].map(|at| number(part, at) as usize);
             step.stretches.push(Stretch { slot, first_position, tokens });
         }
+        for change in self.changes.chunks_exact(CHANGE) {
+            let [slot, kept, added] = [0, 4, 8].map(|at| number(change, at) as usize);
+            step.changes.push(Change { slot, kept, added });
+        }
+        step.added.extend(self.added.chunks_exact(4).map(|block| number(block, 0)));
+        step.copies.extend(self.copies.chunks_exact(COPY).map(|copy| [0, 4].map(|at| number(copy, at))));
         step.tokens.extend(self.tokens.chunks_exact(4).map(|id| number(id, 0)));
     }
 }
@@ -167,12 +208,18 @@ pub(crate) fn encode_step(message: &mut Vec<u8>, step: &Step) {
     message.clear();
     message.extend([STEP, 0, 0, 0]);
     message.extend((step.stretches.len() as u32).to_le_bytes());
-    message.extend((step.tokens.len() as u32).to_le_bytes());
+    let counts = [step.tokens.len(), step.changes.len(), step.added.len(), step.copies.len()];
+    message.extend(counts.into_iter().flat_map(|count| (count as u32).to_le_bytes()));
     for (stretch, wanted) in step.stretches.iter().zip(&step.wanted) {
         let Stretch { slot, first_position, tokens } = *stretch;
         message.extend([slot, first_position, tokens].into_iter().flat_map(|number| (number as u32).to_le_bytes()));
         message.extend(encode_wanted(*wanted).to_le_bytes());
     }
+    for &Change { slot, kept, added } in &step.changes {
+        message.extend([slot, kept, added].into_iter().flat_map(|number| (number as u32).to_le_bytes()));
+    }
+    message.extend(step.added.iter().flat_map(|block| block.to_le_bytes()));
+    message.extend(step.copies.as_flattened().iter().flat_map(|block| block.to_le_bytes()));
     message.extend(step.tokens.iter().flat_map(|id| id.to_le_bytes()));
 }
 
@@ -183,11 +230,11 @@ pub(crate) fn decode(message: &[u8], room: Room) -> Option<Plan<'_>> {
         let (_, signal) = SIGNALS.into_iter().find(|(kind, _)| *kind == header[0])?;
         return rest.is_empty().then_some(Plan::Signal(signal));
     }
-    let (parts, count) = (number(header, 4) as usize, number(header, 8) as usize);
+    let [parts, count, changes, added, copies] = [4, 8, 12, 16, 20].map(|at| number(header, at) as usize);
     if count > room.step_tokens || parts > count {
         return None;
     }
-    let (parts, tokens) = rest.split_at_checked(parts * PART)?;
+    let (parts, rest) = rest.split_at_checked(parts * PART)?;
     let mut left = count;
     for part in parts.chunks_exact(PART) {
         decode_wanted(number(part, 12))?;
@@ -197,8 +244,30 @@ pub(crate) fn decode(message: &[u8], room: Room) -> Option<Plan<'_>> {
             return None;
         }
     }
+    let (changes, rest) = rest.split_at_checked(changes.checked_mul(CHANGE)?)?;
+    let (added, rest) = rest.split_at_checked(added.checked_mul(4)?)?;
+    let (copies, tokens) = rest.split_at_checked(copies.checked_mul(COPY)?)?;
     let whole = left == 0 && count > 0 && tokens.len() == count * 4;
-    whole.then_some(Plan::Step(StepPlan { parts, tokens }))
+    let fit = changes_fit(changes, added.len() / 4, room) && blocks_exist(added, room) && blocks_exist(copies, room);
+    (whole && fit).then_some(Plan::Step(StepPlan { parts, changes, added, copies, tokens }))
+}
+
+/// Whether changes of tables name slots and blocks that ranks have room for, and add as many blocks as there are.
+fn changes_fit(changes: &[u8], added: usize, room: Room) -> bool {
+    let mut left = added;
+    let most = room.context.div_ceil(BLOCK) + 1;
+    let fits = changes.chunks_exact(CHANGE).all(|change| {
+        let [slot, kept, added] = [0, 4, 8].map(|at| number(change, at) as usize);
+        let enough = left >= added;
+        left = left.saturating_sub(added);
+        enough && slot < room.slots && kept.saturating_add(added) <= most
+    });
+    fits && left == 0
+}
+
+/// Whether all of these numbers are those of blocks.
+fn blocks_exist(numbers: &[u8], room: Room) -> bool {
+    numbers.chunks_exact(4).all(|block| (number(block, 0) as usize) < room.kv_blocks)
 }
 
 fn encode_wanted(wanted: Wanted) -> u32 {
@@ -237,7 +306,7 @@ mod tests {
 
     use super::*;
 
-    const ROOM: Room = Room { slots: 3, context: 1000, step_tokens: 16 };
+    const ROOM: Room = Room { slots: 3, context: 1000, step_tokens: 16, kv_blocks: 40 };
 
     fn decoded(message: &[u8], room: Room) -> Option<Step> {
         let mut step = Step { tokens: vec![9], ..Step::default() };
@@ -269,10 +338,34 @@ mod tests {
         assert!(step.hidden().eq([9, 10, 11]));
         assert_eq!(asked, [(1, None), (3, Some(40)), (4, None), (5, None), (6, Some(2)), (7, Some(2))]);
         // The same plan fits neither fewer slots nor a shorter context nor a smaller step.
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 12 }), Some(step));
-        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 12 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 12 }), None);
-        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 11 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 12, kv_blocks: 40 }), Some(step));
+        assert_eq!(decoded(&message, Room { slots: 2, context: 10, step_tokens: 12, kv_blocks: 40 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 9, step_tokens: 12, kv_blocks: 40 }), None);
+        assert_eq!(decoded(&message, Room { slots: 3, context: 10, step_tokens: 11, kv_blocks: 40 }), None);
+    }
+
+    #[test]
+    fn tables_change_within_bounds() {
+        let mut step = Step::default();
+        step.push(2, 60, &[1, 70_000], Wanted::Last);
+        step.change(2, 1, &[39, 0]);
+        step.change(0, 0, &[]);
+        step.copies.extend([[3, 4], [4, 5]]);
+        let mut message = Vec::new();
+        encode_step(&mut message, &step);
+        assert_eq!(decoded(&message, ROOM), Some(step.clone()));
+        let room = |slots, context, kv_blocks| Room { slots, context, step_tokens: 16, kv_blocks };
+        assert_eq!(decoded(&message, room(3, 62, 40)), Some(step.clone()));
+        assert_eq!(decoded(&message, room(3, 62, 39)), None);
+        assert_eq!(decoded(&message, room(2, 62, 40)), None);
+        step.change(1, 40, &[]);
+        encode_step(&mut message, &step);
+        assert_eq!(decoded(&message, ROOM), None);
+        // More blocks than the changes take.
+        step.changes.pop();
+        step.added.push(1);
+        encode_step(&mut message, &step);
+        assert_eq!(decoded(&message, ROOM), None);
     }
 
     #[test]

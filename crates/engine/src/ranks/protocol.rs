@@ -3,6 +3,7 @@
 use kernels::KvType;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::CacheUse;
 use crate::ranks::layout::Layout;
 use crate::request::{Drafts, FinishReason, RankStatistics, Request, TokenInfo};
 
@@ -21,8 +22,10 @@ pub struct Job {
     pub threads: usize,
     /// Sequences that run at once.
     pub slots: usize,
-    /// Positions that the KV cache holds of each of them.
+    /// Positions that each of them may have.
     pub context: usize,
+    /// Blocks of 32 positions that the KV cache has for all of them together.
+    pub kv_blocks: usize,
     /// Most tokens of prompts in one step. Each sequence that answers adds one.
     pub step_tokens: usize,
     /// Longest time between two tokens of a stream while prompts are evaluated, where that is to be kept, in milliseconds.
@@ -83,6 +86,8 @@ pub(crate) enum FromRank {
     Embedding { id: u64, values: Vec<f32> },
     /// Tokens were drawn, one for each of some requests.
     Tokens { tokens: Vec<(u64, TokenInfo)> },
+    /// How much of the KV cache is in use. Said when a request has begun or ended.
+    Cache { cache: CacheUse },
     /// The request has ended.
     Done { id: u64, finish: FinishReason, prefill_ms: f64, decode_ms: f64, drafts: Drafts, ranks: Vec<RankStatistics> },
     /// This rank cannot go on. `lost` is the rank that it could not reach, if that is why.

@@ -63,6 +63,17 @@ impl Schedule {
         }
     }
 
+    /// A step could not take the share of a sequence, `prompt` if it was one of its prompt.
+    pub(crate) fn postpone(&mut self, Share { slot, tokens }: Share, prompt: bool) {
+        if let Some(entry) = self.queue.iter_mut().find(|entry| entry.slot == slot) {
+            if prompt {
+                entry.prompt_left += tokens;
+            } else {
+                entry.waits = false;
+            }
+        }
+    }
+
     /// A sequence has ended.
     pub(crate) fn remove(&mut self, slot: usize) {
         self.queue.retain(|entry| entry.slot != slot);
@@ -165,6 +176,19 @@ mod tests {
         assert_eq!(next(&mut schedule, 1), [(0, 2), (2, 5), (3, 1)]);
         assert_eq!(next(&mut schedule, 1), [(0, 4), (2, 4)]);
         assert_eq!(next(&mut schedule, 1), [(0, 8)]);
+    }
+
+    #[test]
+    fn what_was_postponed_comes_again() {
+        let mut schedule = Schedule::default();
+        schedule.add(0, 12);
+        schedule.add(1, 1);
+        assert_eq!(next(&mut schedule, 1), [(0, 7), (1, 1)]);
+        schedule.postpone(Share { slot: 0, tokens: 7 }, true);
+        schedule.wake(1);
+        assert_eq!(next(&mut schedule, 1), [(1, 1), (0, 8)]);
+        schedule.postpone(Share { slot: 1, tokens: 1 }, false);
+        assert_eq!(next(&mut schedule, 1), [(1, 1), (0, 4)]);
     }
 
     #[test]

@@ -14,11 +14,17 @@ use crate::sampler::{LogProbabilities, Sampler};
 pub(crate) struct Sequence {
     pub(crate) id: u64,
     pub(crate) slot: usize,
+    /// Its prompt has moved to `text`.
     request: Request,
+    /// The prompt and what was generated, the first `prompt` tokens of which are the prompt.
+    text: Vec<u32>,
+    prompt: usize,
+    /// Tokens of the text to be evaluated before the next one is drawn: the prompt, or all after it had to make room.
+    target: usize,
     sampler: Sampler,
     /// Most tokens to generate.
     most: usize,
-    /// Tokens of the prompt that were in the KV cache already, and of those that steps have taken since.
+    /// Of these, tokens that were in the KV cache already, and that steps have taken since.
     reused: usize,
     taken: usize,
     /// What is known of the prompt's tokens, where asked for.
@@ -31,7 +37,6 @@ pub(crate) struct Sequence {
     astray: bool,
     speculation: Option<Speculation>,
     embedding: Option<Embedding>,
-    last: u32,
     started: Instant,
     /// When the prompt was done and the first token was drawn.
     answered: Option<Instant>,
@@ -54,7 +59,7 @@ impl Sequence {
     /// A request in `slot`, which holds the first `reused` tokens of its prompt. Drafts have at most `draft_max` tokens.
     pub(crate) fn new(
         id: u64,
-        request: Request,
+        mut request: Request,
         (slot, reused): (usize, usize),
         (vocabulary, context, draft_max): (usize, usize, usize),
     ) -> Self {
@@ -63,9 +68,14 @@ impl Sequence {
         let sampler = Sampler::new(&request, vocabulary, most);
         let speculation =
             (draft_max > 0 && most > 1).then(|| Speculation::new(&request.prediction, &request.prompt, draft_max));
+        let embedding = request.embed.map(|pooling| Embedding::new(pooling, request.prompt.len()));
+        let text = std::mem::take(&mut request.prompt);
         Self {
             id,
             slot,
+            prompt: text.len(),
+            target: text.len(),
+            text,
             sampler,
             most,
             reused,
@@ -76,8 +86,7 @@ impl Sequence {
             heard: 0,
             astray: false,
             speculation,
-            embedding: request.embed.map(|pooling| Embedding::new(pooling, request.prompt.len())),
-            last: 0,
+            embedding,
             started: Instant::now(),
             answered: None,
             request,
@@ -89,12 +98,43 @@ impl Sequence {
         self.sampler.follow(guide);
     }
 
+    /// Goes on in `slot` after it had to make room for others; the slot holds the first `reused` tokens of its text.
+    pub(crate) fn resume(&mut self, (slot, reused): (usize, usize)) {
+        (self.slot, self.reused, self.taken) = (slot, reused, 0);
+        self.target = self.text.len();
+        self.pending.clear();
+        (self.heard, self.astray) = (0, false);
+        // What was known of a prompt that was not done has to be found out again.
+        self.evaluated.clear();
+        self.embedding = self.request.embed.map(|pooling| Embedding::new(pooling, self.prompt));
+    }
+
+    /// All that it has to evaluate when it is resumed, and how many tokens of it may be in the KV cache already.
+    pub(crate) fn to_resume(&self) -> (&[u32], usize) {
+        let again = self.answered.is_none() && Self::needs_all(&self.request);
+        (&self.text, if again { 0 } else { self.text.len() - 1 })
+    }
+
+    /// How many tokens its text and `other` have in common at the beginning.
+    pub(crate) fn common_beginning(&self, other: &[u32]) -> usize {
+        self.text.iter().zip(other).take_while(|(a, b)| a == b).count()
+    }
+
+    /// How urgent it is: smaller numbers are more urgent.
+    pub(crate) fn priority(&self) -> i32 {
+        self.request.priority
+    }
+
+    /// Whether something is wanted of each token of the prompt.
+    fn needs_all(request: &Request) -> bool {
+        // A mean is one of all tokens.
+        request.prompt_logprobs.is_some() || request.embed == Some(Pooling::Mean)
+    }
+
     /// How many tokens at the beginning of a request's prompt need not be evaluated if they are in the KV cache. The last
     /// one always is: what follows it is wanted.
     pub(crate) fn reusable(request: &Request) -> usize {
-        // A mean is one of all tokens.
-        let all = request.prompt_logprobs.is_some() || request.embed == Some(Pooling::Mean);
-        if all { 0 } else { request.prompt.len().saturating_sub(1) }
+        if Self::needs_all(request) { 0 } else { request.prompt.len().saturating_sub(1) }
     }
 
     /// Whether candidates do not suffice to draw its tokens.
@@ -102,9 +142,9 @@ impl Sequence {
         !matches!(self.sampler.wanted(), Wanted::Best(_))
     }
 
-    /// Tokens of the prompt that have to be evaluated.
+    /// Tokens that have to be evaluated before the next one is drawn.
     pub(crate) fn prompt_left(&self) -> usize {
-        self.request.prompt.len() - self.reused - self.taken
+        self.target - self.reused - self.taken
     }
 
     /// Makes a draft for the next step, of at most `most` tokens; says how many there are.
@@ -117,9 +157,18 @@ impl Sequence {
         self.pending.len() - 1
     }
 
-    /// The step is over: returns how many drafted tokens were wrong, each of which has cost as much as `price` others.
-    pub(crate) fn settle(&mut self, price: f64) -> usize {
-        self.speculation.as_mut().map_or(0, |speculation| speculation.settle(price))
+    /// The draft does not fit into the step after all.
+    pub(crate) fn retract(&mut self) {
+        self.pending.truncate(1);
+        self.speculation.iter_mut().for_each(Speculation::retract);
+    }
+
+    /// The step is over, in which each drafted token has cost as much as `price` others: returns those that were right.
+    pub(crate) fn settle(&mut self, price: f64) -> &[u32] {
+        let right = self.speculation.as_mut().map_or(0, |speculation| speculation.settle(price));
+        // The token drawn last is not evaluated yet.
+        let end = self.text.len() - 1;
+        &self.text[end - right..end]
     }
 
     /// What came of all drafts.
@@ -140,7 +189,8 @@ impl Sequence {
         }
         let first = self.reused + self.taken;
         self.taken += count;
-        let wanted = match (self.request.prompt_logprobs, self.request.embed) {
+        let logprobs = self.request.prompt_logprobs.filter(|_| self.answered.is_none());
+        let wanted = match (logprobs, self.request.embed) {
             (_, Some(Pooling::Mean)) => Wanted::Hidden,
             (_, Some(Pooling::Last)) => {
                 if count == left {
@@ -153,7 +203,7 @@ impl Sequence {
             (None, None) if count == left => self.sampler.wanted(),
             (None, None) => Wanted::Nothing,
         };
-        (&self.request.prompt[first..first + count], wanted)
+        (&self.text[first..first + count], wanted)
     }
 
     /// Hears the hidden states of tokens of its prompt, `[tokens, width]`. Returns the embedding once it is complete, with
@@ -198,7 +248,7 @@ impl Sequence {
         self.answered.get_or_insert_with(Instant::now);
         self.generated += 1;
         self.astray = !self.speculation.as_mut().is_some_and(|speculation| speculation.hear(token.id));
-        self.last = token.id;
+        self.text.push(token.id);
         if verdict == Verdict::Complete || !self.request.ignore_end && end_tokens.contains(&token.id) {
             outgoing.finish = Some(FinishReason::Stop);
         } else if self.generated == self.most {
@@ -214,14 +264,14 @@ impl Sequence {
     fn begin_anew(&mut self, last: bool) {
         if last {
             self.pending.clear();
-            self.pending.push(self.last);
+            self.pending.extend(self.text.last());
             (self.heard, self.astray) = (0, false);
         }
     }
 
     /// Adds what logits say of the next token of the prompt. False if there is none: they are those of its last token.
     fn knows_prompt(&mut self, logits: &[f32], count: usize) -> bool {
-        let prompt = &self.request.prompt;
+        let prompt = &self.text[..self.prompt];
         if self.evaluated.is_empty() {
             // Nothing comes before the first token to predict it.
             self.evaluated.push(TokenInfo { id: prompt[0], logprob: None, top: Vec::new() });

@@ -46,6 +46,7 @@ impl Group {
             threads: 1,
             slots: 4,
             context: 512,
+            kv_blocks: 4 * 16,
             step_tokens: 80,
             token_latency_ms: None,
             draft_max: 0,

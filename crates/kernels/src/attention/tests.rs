@@ -59,8 +59,8 @@ impl Case {
         let blocks = positions.div_ceil(KEYS) as u32;
         let mut cache = KvCache::new(kind, blocks as usize + 1, kv_heads, head_dim);
         // Some of them are adjacent, others are not.
-        let table = (0..blocks).map(|block| if block < blocks / 2 { block } else { 3 * blocks / 2 - block });
-        let table: Vec<u32> = table.collect();
+        let table: Vec<u32> =
+            (0..blocks).map(|block| if block < blocks / 2 { block } else { 3 * blocks / 2 - block }).collect();
         cache.store(&table, 0, &keys, &values);
         // What the reference takes is what the cache holds.
         for (part, numbers) in [(Part::Keys, &mut keys), (Part::Values, &mut values)] {

@@ -85,7 +85,7 @@ pub(crate) fn attention(
         value: kv("attn_v")?,
         query_norm: head_norm("attn_q_norm.weight")?,
         key_norm: head_norm("attn_k_norm.weight")?,
-        cache: KvCache::new(options.kv_type, options.blocks, kv_heads.len(), head_dim),
+        cache: KvCache::new(options.kv_type, options.kv_blocks, kv_heads.len(), head_dim),
         rope_layout: blueprint.ropes[attention.rope].layout,
         attention: attention.clone(),
         heads,
@@ -106,10 +106,6 @@ impl Columns for Heads {
         workplace.own.attended = attended;
     }
 
-    fn copy_block(&mut self, from: u32, to: u32) {
-        self.cache.copy(from, to);
-    }
-
     fn matrices(&self) -> Vec<&Matrix> {
         vec![&self.query.weights, &self.key.weights, &self.value.weights]
     }
@@ -117,12 +113,16 @@ impl Columns for Heads {
     fn matrices_mut(&mut self) -> Vec<&mut Matrix> {
         vec![&mut self.query.weights, &mut self.key.weights, &mut self.value.weights]
     }
+
+    fn copy_kv_block(&mut self, from: u32, to: u32) {
+        self.cache.copy(from, to);
+    }
 }
 
 impl Heads {
     /// Computes this rank's heads, of which there are some, into the workplace's `attended`.
     fn attend(&mut self, workplace: &mut Workplace<'_>, part: &Part<'_>) {
-        let Workplace { pool, angles, epsilon, activations, own } = workplace;
+        let Workplace { pool, angles, tables, epsilon, activations, own } = workplace;
         let (pool, epsilon, head_dim) = (*pool, *epsilon, self.attention.head_dim);
         let angles = &angles[self.attention.rope];
         let normed = Rows::Normed { x: part.hidden, weight: &self.norm, epsilon };
@@ -143,7 +143,7 @@ impl Heads {
         let mut first = 0;
         for stretch in part.stretches {
             let rows = first * kv_width..(first + stretch.tokens) * kv_width;
-            self.cache.store(&part.tables[stretch.slot], stretch.first_position, &keys[rows.clone()], &values[rows]);
+            self.cache.store(&tables[stretch.slot], stretch.first_position, &keys[rows.clone()], &values[rows]);
             first += stretch.tokens;
         }
         let shape = kernels::Attention {
@@ -154,7 +154,7 @@ impl Heads {
             kv_head_of: &self.kv_head_of,
         };
         let attended = &mut own.attended[..queries.len()];
-        let batch = Batch { cache: &self.cache, tables: part.tables, stretches: part.stretches };
+        let batch = Batch { cache: &self.cache, tables, stretches: part.stretches };
         attend(pool, &shape, batch, queries, attended, &mut own.attention);
     }
 }

@@ -31,22 +31,17 @@ trait Columns: Send + Sync {
     /// Computes them from the hidden state and has `output` take them. A rank may have none.
     fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix);
 
-    /// Copies a block of the KV cache to another, where there is one.
-    fn copy_block(&mut self, _from: u32, _to: u32) {}
-
     /// Its weights, in the order in which they are used.
     fn matrices(&self) -> Vec<&Matrix>;
 
     /// The same, to be moved.
     fn matrices_mut(&mut self) -> Vec<&mut Matrix>;
+
+    /// Copies a block of the KV cache, if it has one.
+    fn copy_kv_block(&mut self, _from: u32, _to: u32) {}
 }
 
 impl Block {
-    /// Copies a block of the KV cache to another, where there is one.
-    pub(crate) fn copy_block(&mut self, from: u32, to: u32) {
-        self.columns.copy_block(from, to);
-    }
-
     /// The block's weights, in the order in which they are used.
     pub(crate) fn matrices(&self) -> impl Iterator<Item = &Matrix> {
         self.columns.matrices().into_iter().chain([self.output.weights()])
@@ -55,6 +50,11 @@ impl Block {
     /// The same, to be moved.
     pub(crate) fn matrices_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
         self.columns.matrices_mut().into_iter().chain([self.output.weights_mut()])
+    }
+
+    /// Copies a block of the KV cache, if it has one.
+    pub(crate) fn copy_kv_block(&mut self, from: u32, to: u32) {
+        self.columns.copy_kv_block(from, to);
     }
 }
 

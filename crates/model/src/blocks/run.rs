@@ -24,6 +24,8 @@ pub(crate) struct Workplace<'a> {
     pub(crate) pool: &'a Pool,
     /// One table per rope of the blueprint, prepared for the positions of the whole step.
     pub(crate) angles: &'a [RopeAngles],
+    /// The blocks of the KV cache that each slot has.
+    pub(crate) tables: &'a [Vec<u32>],
     /// Added to the mean square in norms.
     pub(crate) epsilon: f32,
     /// The input of a product in the form that products take.
@@ -38,8 +40,6 @@ pub(super) struct Part<'a> {
     pub(super) tokens: usize,
     /// Whose tokens they are.
     pub(super) stretches: &'a [Stretch],
-    /// The blocks of the KV cache that each slot has.
-    pub(super) tables: &'a [Vec<u32>],
     /// `[tokens, hidden]`.
     pub(super) hidden: &'a mut [f32],
     /// Columns of all ranks, as they travel.
@@ -48,12 +48,12 @@ pub(super) struct Part<'a> {
     pub(super) result: &'a mut [f32],
 }
 
-/// Runs blocks over the hidden state of all `stretches`, `[tokens, width]`, of slots whose blocks of the KV cache are `tables`.
+/// Runs blocks over the hidden state of all `stretches`, `[tokens, width]`.
 pub(crate) fn run(
     blocks: &mut [Block],
-    (pool, angles, epsilon): (&Pool, &[RopeAngles], f32),
+    (pool, angles, tables, epsilon): (&Pool, &[RopeAngles], &[Vec<u32>], f32),
     scratch: &mut Scratch,
-    (stretches, tables): (&[Stretch], &[Vec<u32>]),
+    stretches: &[Stretch],
     hidden: &mut [f32],
     exchange: &mut dyn Exchange,
 ) -> Result<(), ModelError> {
@@ -70,19 +70,18 @@ pub(crate) fn run(
     let (result, second_result) = result[..tokens * width].split_at_mut(first * width);
     let [stretches, second_stretches] = cut;
     let mut parts = [
-        Part { first: 0, tokens: first, stretches, tables, hidden, travelling, result },
+        Part { first: 0, tokens: first, stretches, hidden, travelling, result },
         Part {
             first,
             tokens: tokens - first,
             stretches: second_stretches,
-            tables,
             hidden: second_hidden,
             travelling: second_travelling,
             result: second_result,
         },
     ];
     let count = if first < tokens { 2 } else { 1 };
-    let workplace = Workplace { pool, angles, epsilon, activations, own };
+    let workplace = Workplace { pool, angles, tables, epsilon, activations, own };
     run_parts(blocks, workplace, &mut parts[..count], exchange)
 }
 

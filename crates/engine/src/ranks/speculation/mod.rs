@@ -64,7 +64,7 @@ impl Speculation {
         expected
     }
 
-    /// The step is over, in which each drafted token cost as much as `price` others. Returns how many of them were wrong.
+    /// The step is over, in which each drafted token cost as much as `price` others. Returns how many of them were right.
     pub(crate) fn settle(&mut self, price: f64) -> usize {
         let (drafted, accepted) = (self.draft.len(), self.accepted);
         if drafted > 0 {
@@ -73,7 +73,12 @@ impl Speculation {
             self.control.learn(drafted, accepted, price);
         }
         self.draft.clear();
-        drafted - accepted
+        accepted
+    }
+
+    /// The draft was not used.
+    pub(crate) fn retract(&mut self) {
+        self.draft.clear();
     }
 
     /// What came of all drafts so far.
