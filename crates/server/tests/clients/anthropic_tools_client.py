@@ -25,7 +25,7 @@ FIELDS = {"model": MODEL, "max_tokens": 200, "messages": [QUESTION], "tools": [T
 
 class Tools(unittest.TestCase):
     def test_any_and_a_turn_with_the_result(self):
-        message = CLIENT.messages.create(**FIELDS, tool_choice={"type": "any"})
+        message = CLIENT.messages.create(**FIELDS, tool_choice={"type": "any", "disable_parallel_tool_use": True})
         self.assertEqual(message.stop_reason, "tool_use")
         used = [block for block in message.content if block.type == "tool_use"]
         self.assertEqual(used[0].name, "get_weather")

@@ -117,7 +117,7 @@ class Errors(unittest.TestCase):
         self.refused(404, "does not run here", chat, model="no-such-model")
         self.refused(404, "does not run here", CLIENT.show, model="no-such-model")
         self.refused(400, "options.temperature", chat, options={"temperature": -1})
-        self.refused(400, "format", chat, format="yaml")
+        self.refused(400, "format", chat, format={"type": "rope"})
         self.refused(400, "the prompt has", generate, context=[5] * CONTEXT)
         with self.assertRaises(ollama.ResponseError):
             list(chat(model="no-such-model", stream=True))
