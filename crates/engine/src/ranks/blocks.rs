@@ -91,30 +91,45 @@ impl Blocks {
 
     /// Gives a slot the blocks that hold the beginning of `tokens`; says how many tokens that are.
     fn reuse(&mut self, slot: usize, tokens: &[u32]) -> usize {
-        let mut parent = ROOT;
         let mut reused = 0;
-        while let Some((block, common)) = self.best_follower(parent, &tokens[reused..]) {
-            let held = self.blocks[block as usize].tokens.len();
+        for (block, common) in self.beginning(tokens).collect::<Vec<_>>() {
+            let Block { users, tokens: ref held, follows, .. } = self.blocks[block as usize];
+            // It goes on differently, or somebody may go on with it. Only the last one is like that.
+            let copied = common < BLOCK && (common < held.len() || users > 0);
             self.hold(block);
-            if common < BLOCK && (common < held || self.blocks[block as usize].users > 1) {
-                // It goes on differently, or somebody may go on with it: a copy is needed.
-                let copy = self.allocate(parent);
+            if copied {
+                let copy = self.allocate(follows);
                 self.let_go(block);
                 let Some(copy) = copy else { break };
                 self.copies.push([block, copy]);
-                self.blocks[copy as usize].tokens.extend_from_slice(&tokens[reused..reused + common]);
+                let [from, to] = [block, copy].map(|block| block as usize);
+                self.blocks[to].tokens = self.blocks[from].tokens[..common].to_vec();
                 self.slots[slot].table.push(copy);
             } else {
                 self.slots[slot].table.push(block);
             }
             reused += common;
-            if common < BLOCK {
-                break;
-            }
-            parent = self.blocks[block as usize].name;
         }
         self.slots[slot].length = reused;
         reused
+    }
+
+    /// How many tokens a prompt would find.
+    pub(crate) fn reusable(&self, tokens: &[u32]) -> usize {
+        self.beginning(tokens).map(|(_, common)| common).sum()
+    }
+
+    /// The blocks that hold the beginning of `tokens`, and how many of these each of them has. All but the last one are full.
+    fn beginning(&self, tokens: &[u32]) -> impl Iterator<Item = (u32, usize)> {
+        let mut rest = Some((ROOT, tokens));
+        std::iter::from_fn(move || {
+            let (parent, tokens) = rest.take()?;
+            let (block, common) = self.best_follower(parent, tokens)?;
+            if common == BLOCK {
+                rest = Some((self.blocks[block as usize].name, &tokens[common..]));
+            }
+            Some((block, common))
+        })
     }
 
     /// Of the blocks that follow `parent` the one with most of these tokens, and how many it has, if any.
@@ -125,19 +140,6 @@ impl Blocks {
         };
         let followers = self.followers.get(&parent)?.iter().map(common);
         followers.max_by_key(|(_, common)| *common).filter(|(_, common)| *common > 0)
-    }
-
-    /// How many tokens a prompt would find.
-    pub(crate) fn reusable(&self, tokens: &[u32]) -> usize {
-        let (mut parent, mut reused) = (ROOT, 0);
-        while let Some((block, common)) = self.best_follower(parent, &tokens[reused..]) {
-            reused += common;
-            if common < BLOCK {
-                break;
-            }
-            parent = self.blocks[block as usize].name;
-        }
-        reused
     }
 
     /// Makes room for `tokens` more tokens in a slot. False if there is none; then nothing has changed.

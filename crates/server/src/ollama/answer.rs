@@ -201,7 +201,7 @@ fn done_reason(finish: FinishReason) -> &'static str {
     }
 }
 
-fn nanoseconds(duration: Duration) -> Value {
+pub(super) fn nanoseconds(duration: Duration) -> Value {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).into()
 }
 

@@ -9,6 +9,7 @@ use engine::{ModelInfo, Pooling, Request};
 use model::EncodeOptions;
 use serde_json::{Value, json};
 
+use super::answer::nanoseconds;
 use super::{models, params};
 use crate::app::App;
 use crate::body::JsonBody;
@@ -115,8 +116,4 @@ fn texts<'a>(fields: &Fields<'a>, name: &str) -> Result<Vec<(&'a str, String)>, 
         }
         Some(other) => Err(fields::wrong_type(name, "a string or an array of strings", other)),
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
