@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use model::{ChatTemplate, Tokenizer};
+use model::{ChatTemplate, Ranking, Tokenizer};
 use tokio::sync::mpsc;
 
 use crate::backend::{Backend, CacheUse};
@@ -39,6 +39,8 @@ pub struct ModelInfo {
     pub tokenizer: Arc<Tokenizer>,
     /// Its chat template, where the checkpoint carries one.
     pub chat_template: Option<Arc<ChatTemplate>>,
+    /// How it ranks documents, if it is a reranker.
+    pub ranking: Option<Arc<Ranking>>,
     /// Tokens that prompt and answer together may take.
     pub context: usize,
     /// What its checkpoint says of itself.

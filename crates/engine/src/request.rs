@@ -91,6 +91,8 @@ pub enum Pooling {
     Mean,
     /// That of the last token.
     Last,
+    /// That of the last token at its own length, as a reranker's head takes it.
+    Ranking,
 }
 
 /// A candidate for one position.

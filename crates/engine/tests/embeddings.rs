@@ -7,6 +7,7 @@ mod common;
 use common::Group;
 use engine::{Event, Generation, Pooling, Request};
 use fabric::Transport;
+use model::{Gguf, Ranking};
 
 fn requests() -> Vec<Request> {
     let text = |index: u32, length: u32, embed| Request {
@@ -74,4 +75,33 @@ fn embeddings_do_not_depend_on_ranks_or_company() {
             assert!(embeddings(name, layout, transport, true) == expected, "{name} {layout:?}");
         }
     }
+}
+
+/// A reranker reads the likelihood of one token against another from the same state from which tokens are drawn.
+#[test]
+fn a_score_is_what_the_next_token_says() {
+    let gguf = Gguf::open(&common::tiny("tiny-qwen3")).unwrap();
+    let tensor = gguf.tensor("token_embd.weight").unwrap();
+    let (width, vocabulary) = (tensor.info.shape[0], tensor.info.shape[1]);
+    let mut rows = vec![0.0; width * vocabulary];
+    kernels::dequantize(tensor.info.dtype, &tensor.data, &mut rows).unwrap();
+    let row = |token: usize| &rows[token * width..(token + 1) * width];
+    let (yes, no) = (41, 97);
+    let ranking = Ranking::new("", row(yes), row(no));
+
+    let group = Group::start("tiny-qwen3", (2, 1), Transport::SharedMemory);
+    let prompt: Vec<u32> = (0..50).map(|token| 3 + token * 17 % 250).collect();
+    let state = Request { prompt: prompt.clone(), embed: Some(Pooling::Ranking), ..Request::default() };
+    let score = ranking.score(&embedding(group.engine.submit(state).unwrap()));
+    let next = Request { prompt, max_tokens: Some(1), logprobs: Some(vocabulary), ..Request::default() };
+    let mut generation = group.engine.submit(next).unwrap();
+    let mut logprobs = vec![0.0; vocabulary];
+    while let Some(event) = generation.next_blocking() {
+        if let Event::Text { tokens, .. } = event {
+            tokens.iter().flat_map(|token| &token.top).for_each(|top| logprobs[top.id as usize] = top.logprob);
+        }
+    }
+    let expected = 1.0 / (1.0 + (logprobs[no] - logprobs[yes]).exp());
+    assert!(logprobs[yes] < 0.0 && (score - expected).abs() < 1e-5, "{score}, not {expected}");
+    group.stop().into_iter().for_each(|rank| rank.unwrap());
 }

@@ -42,7 +42,7 @@ impl Backend for Meeting {
 fn model() -> ModelInfo {
     let tokenizer = Tokenizer::from_gguf(&Gguf::open(&common::tiny("tiny-llama")).unwrap()).unwrap();
     let (tokenizer, details) = (Arc::new(tokenizer), ModelDetails::default());
-    ModelInfo { id: "tiny".to_owned(), created: 0, tokenizer, chat_template: None, context: 8, details }
+    ModelInfo { id: "tiny".to_owned(), created: 0, tokenizer, chat_template: None, ranking: None, context: 8, details }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use engine::ranks::{Front, Job, Layout, Loading, model_bytes};
 use engine::{Engine, Limits, ModelDetails, ModelInfo};
 use kernels::KvCache;
-use model::{Blueprint, ChatTemplate, Gguf, Tokenizer};
+use model::{Blueprint, ChatTemplate, Gguf, Ranking, Tokenizer};
 use store::LocalModel;
 
 use crate::group::{Gathering, local_ranks};
@@ -116,10 +116,11 @@ impl Session {
         })?;
         drop(progress);
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
+        let ranking = Ranking::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());
         let (id, tokenizer) = (local.name.clone(), Arc::new(tokenizer));
         let details = ModelDetails::from_gguf(file);
-        let model = ModelInfo { id, created, tokenizer, chat_template, context, details };
+        let model = ModelInfo { id, created, tokenizer, chat_template, ranking, context, details };
         let engine = Engine::start(model, Limits { running: parallel, waiting }, Box::new(front));
         let load_ms = started.elapsed().as_secs_f64() * 1000.0;
         let weight_bytes = ready.iter().map(|rank| rank.weight_bytes).sum();

@@ -23,7 +23,7 @@ impl Embedding {
     pub(crate) fn hear(&mut self, hidden: &[f32], width: usize) -> Option<Vec<f32>> {
         self.values.resize(width, 0.0);
         match self.pooling {
-            Pooling::Last => {
+            Pooling::Last | Pooling::Ranking => {
                 self.values.copy_from_slice(&hidden[hidden.len().checked_sub(width)?..]);
                 self.heard = self.tokens;
             }
@@ -34,7 +34,8 @@ impl Embedding {
                 self.heard += hidden.len() / width.max(1);
             }
         }
-        (self.heard >= self.tokens).then(|| normalized(std::mem::take(&mut self.values)))
+        let values = (self.heard >= self.tokens).then(|| std::mem::take(&mut self.values))?;
+        Some(if self.pooling == Pooling::Ranking { values } else { normalized(values) })
     }
 }
 
@@ -68,6 +69,8 @@ mod tests {
     fn the_last_token_can_stand_for_all() {
         let mut last = Embedding::new(Pooling::Last, 9);
         assert_eq!(last.hear(&[1.0, 1.0, 3.0, 4.0], 2), Some(vec![0.6, 0.8]));
+        let mut ranking = Embedding::new(Pooling::Ranking, 9);
+        assert_eq!(ranking.hear(&[1.0, 1.0, 3.0, 4.0], 2), Some(vec![3.0, 4.0]));
         assert_eq!(normalized(vec![0.0, 0.0]), [0.0, 0.0]);
     }
 }

@@ -192,7 +192,7 @@ impl Sequence {
         let logprobs = self.request.prompt_logprobs.filter(|_| self.answered.is_none());
         let wanted = match (logprobs, self.request.embed) {
             (_, Some(Pooling::Mean)) => Wanted::Hidden,
-            (_, Some(Pooling::Last)) => {
+            (_, Some(Pooling::Last | Pooling::Ranking)) => {
                 if count == left {
                     Wanted::LastHidden
                 } else {

@@ -77,7 +77,7 @@ impl Group {
         let (front, _) = Front::start(controls, Duration::from_secs(60), &mut |_| {}).unwrap();
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
         let (id, context, details) = (name.to_owned(), job.context, ModelDetails::from_gguf(&file));
-        let model = ModelInfo { id, created: 0, tokenizer, chat_template: None, context, details };
+        let model = ModelInfo { id, created: 0, tokenizer, chat_template: None, ranking: None, context, details };
         let engine = Engine::start(model, Limits { running: job.slots, ..Limits::default() }, Box::new(front));
         Self { engine, ranks }
     }

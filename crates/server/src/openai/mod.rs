@@ -10,6 +10,7 @@ mod models;
 mod params;
 mod prediction;
 mod prompt;
+mod rerank;
 mod responses;
 mod tokenization;
 mod tools;
@@ -34,6 +35,8 @@ pub(crate) fn routes() -> Router<Arc<App>> {
         .route("/v1/chat/completions", post(chat::chat_completions))
         .route("/v1/completions", post(completions::completions))
         .route("/v1/embeddings", post(embeddings::embeddings))
+        .route("/v1/rerank", post(rerank::rerank))
+        .route("/rerank", post(rerank::rerank))
         .route("/v1/responses", post(responses::create))
         .route("/v1/responses/{id}", get(responses::retrieve).delete(responses::delete))
         .route("/tokenize", post(tokenization::tokenize))

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::{HeaderMap, Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use model::Ranking;
 use serde_json::{Value, json};
 use server::{Drained, Models, Options};
 use tokio::net::TcpStream;
@@ -20,6 +21,8 @@ use crate::script::{AtOnce, MODEL, Run, Script};
 
 /// Name of the model.
 pub(crate) const NAME: &str = "tests/tiny";
+/// What it is asked to rank a document.
+pub(crate) const RANKING_PROMPT: &str = "Does {document} answer {query}?";
 /// Tokens that its context holds.
 pub(crate) const CONTEXT: usize = 4096;
 /// No wait in these tests is meant to take longer.
@@ -32,6 +35,7 @@ pub(crate) fn model(id: &str) -> ModelInfo {
         created: 1_700_000_000,
         tokenizer: Arc::clone(&MODEL.tokenizer),
         chat_template: MODEL.template.clone(),
+        ranking: Some(Arc::new(Ranking::new(RANKING_PROMPT, &[0.1, 0.0], &[0.0, 0.0]))),
         context: CONTEXT,
         details: MODEL.details.clone(),
     }

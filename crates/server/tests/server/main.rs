@@ -20,6 +20,7 @@ mod operation;
 mod page;
 mod random_bodies;
 mod refusals;
+mod rerank;
 mod responses;
 mod script;
 mod shutdown;

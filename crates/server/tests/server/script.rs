@@ -85,7 +85,11 @@ pub(crate) fn say(ids: &[u32], request: &Request, observer: &mut dyn Observer) -
         return outcome(FinishReason::Cancelled);
     }
     if let Some(pooling) = request.embed {
-        observer.embedding(if pooling == Pooling::Mean { vec![0.6, 0.0, 0.8] } else { vec![0.0, 1.0, 0.0] });
+        observer.embedding(match pooling {
+            Pooling::Mean => vec![0.6, 0.0, 0.8],
+            Pooling::Last => vec![0.0, 1.0, 0.0],
+            Pooling::Ranking => vec![request.prompt.len() as f32, 1.0],
+        });
         return outcome(FinishReason::Stop);
     }
     for (count, &id) in ids.iter().chain([&end]).enumerate() {
