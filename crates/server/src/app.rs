@@ -102,6 +102,8 @@ impl App {
 pub(crate) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(health::health))
+        .route("/ready", get(health::health))
+        .route("/live", get(health::live))
         .route("/metrics", get(metrics::metrics))
         .route("/openapi.json", get(openapi::openapi))
         .merge(openai::routes())

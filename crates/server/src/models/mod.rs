@@ -151,6 +151,11 @@ impl Models {
         self.status().into_iter().find_map(|(_, status)| status?.failure)
     }
 
+    /// Whether a model whose engine has failed is loaded again when it is asked for.
+    pub(crate) fn can_be_loaded_anew(&self) -> bool {
+        self.shared.loader.is_some()
+    }
+
     /// Stops all models. To be called after the server has ended.
     pub fn shutdown(&self) {
         let loaded: Vec<_> = self.shared.lock().slots.iter_mut().filter_map(|slot| slot.loaded.take()).collect();

@@ -67,10 +67,11 @@ async fn an_engine_that_fails_answers_503_with_the_reason_from_then_on() {
         assert_eq!(answer.error(), expected);
         assert!(answer.text().contains("its process ended"), "{}", answer.text());
     }
-    let health = server.get("/health").await;
-    assert_eq!(health.status, 503);
-    assert_eq!(health.json()["status"], "failed");
-    assert!(health.json()["reason"].as_str().unwrap().contains("rank 1"));
+    for path in ["/health", "/ready", "/live"] {
+        let health = server.get(path).await;
+        assert_eq!((health.status.as_u16(), &health.json()["status"]), (503, &json!("failed")), "{path}");
+        assert!(health.json()["reason"].as_str().unwrap().contains("rank 1"), "{path}");
+    }
     assert!(server.get("/metrics").await.text().contains("ropewalk:engine_up{model_name=\"tests/tiny\"} 0"));
     // Bad requests are still told so.
     assert_eq!(server.post(CHAT, &json!({})).await.status, 400);

@@ -267,6 +267,8 @@ async fn a_broken_model_is_loaded_anew() {
     let server = shop.open(2, None).await;
     assert_eq!(server.post(CHAT, &chat("second")).await.status, 503);
     assert_eq!(server.get("/health").await.status, 503);
+    // Which no new start of the server has to mend.
+    assert_eq!(server.get("/live").await.ok()["status"], "ok");
     assert_eq!(text(&server.post(CHAT, &chat("second")).await.ok()), "second");
     assert_eq!(server.get("/health").await.status, 200);
     assert_eq!(shop.loads(), ["second", "second"]);
