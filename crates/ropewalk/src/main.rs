@@ -7,6 +7,7 @@ mod interrupt;
 mod job;
 mod keys;
 mod launched;
+mod logging;
 mod measure;
 mod models;
 mod offers;
@@ -17,12 +18,12 @@ mod session;
 mod table;
 mod text;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use crate::launched::Follower;
+use crate::logging::LogOptions;
 
 /// Joins the machines on a desk into one that runs language models.
 #[derive(Parser)]
@@ -37,7 +38,7 @@ enum Command {
     Demo(commands::demo::Arguments),
     Run(commands::run::Arguments),
     Chat(commands::chat::Arguments),
-    Serve(commands::serve::Arguments),
+    Serve(Box<commands::serve::Arguments>),
     Bench(Box<commands::bench::Arguments>),
     Link(commands::link::Arguments),
     Perplexity(commands::perplexity::Arguments),
@@ -51,12 +52,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ROPEWALK_LOG");
-    tracing_subscriber::fmt()
-        .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")))
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let log = match &arguments.command {
+        Command::Serve(arguments) => arguments.log.clone(),
+        _ => LogOptions::default(),
+    };
+    log.install();
     if let Err(error) = check_environment() {
         return report(&error);
     }

@@ -172,3 +172,19 @@ fn keys_come_from_a_file_which_is_read_anew_on_a_hangup() {
     running.signal(Signal::TERM);
     assert_eq!(running.finish().0, Some(0));
 }
+
+#[test]
+fn requests_are_logged_without_their_text() {
+    let model = tiny("tiny-llama");
+    let arguments = [&model, "--ranks", "1", "--log-level", "warn,access=info", "--log-format", "json"];
+    let (mut running, address) = serve_with(&arguments);
+    let mut log = BufReader::new(running.0.stderr.take().unwrap());
+    let body = chat(3, false).replace("Hello", "a secret");
+    assert!(ask(&address, "POST", "/v1/chat/completions", &body).starts_with("HTTP/1.1 200"));
+    let mut line = String::new();
+    log.read_line(&mut line).unwrap();
+    let entry: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&entry["route"], &entry["status"]), (&json!("/v1/chat/completions"), &json!(200)), "{line}");
+    assert!(entry["id"].is_string() && entry["whole"] == true && entry["client"] == "127.0.0.1", "{line}");
+    assert!(!line.contains("secret"), "{line}");
+}

@@ -5,10 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method, Uri};
-use axum::middleware::{self, Next};
-use axum::response::Response;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{Method, Uri};
+use axum::middleware;
 use axum::routing::get;
 use engine::ModelInfo;
 use serde_json::Value;
@@ -22,7 +21,7 @@ use crate::metrics::{self, Metrics};
 use crate::models::{Asker, Lease, Models};
 use crate::openai::Responses;
 use crate::options::Options;
-use crate::{anthropic, dialect, health, keys, ollama, openai, openapi, page, patience, request, run, stamp};
+use crate::{anthropic, dialect, health, keys, observe, ollama, openai, openapi, page, patience, request, run};
 
 /// What all handlers share.
 pub(crate) struct App {
@@ -116,7 +115,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(middleware::from_fn_with_state(Arc::clone(&app), patience::begin_early))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), keys::check))
         .layer(middleware::from_fn(dialect::write_errors))
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe))
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe::observe))
         .with_state(app)
 }
 
@@ -132,22 +131,4 @@ async fn method_not_allowed(method: Method, uri: Uri) -> ApiError {
         Code::MethodNotAllowed,
         format!("{} does not take {method}: the header Allow says what it takes", uri.path()),
     )
-}
-
-/// Names, counts and logs each request.
-async fn observe(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let method = request.method().clone();
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    // Paths that match no route are counted as one: clients choose them and could make any number of series.
-    let route = route.as_ref().map_or("unknown", MatchedPath::as_str);
-    let id = stamp::new_id("req-");
-    let name = Dialect::of(request.uri()).request_id();
-    let mut response = next.run(request).await;
-    let status = response.status().as_u16();
-    app.metrics.count_http(route, status);
-    tracing::debug!(%id, %method, route, status, "request answered");
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(name, id);
-    }
-    response
 }

@@ -10,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::interrupt;
 use crate::keys::KeyOptions;
+use crate::logging::LogOptions;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
 use crate::session::Sharing;
@@ -51,6 +52,8 @@ pub(crate) struct Arguments {
     listen: String,
     #[command(flatten)]
     keys: KeyOptions,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
     /// How long running requests may go on once the server is told to stop, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     drain_timeout: u64,

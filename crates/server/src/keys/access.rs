@@ -1,23 +1,20 @@
 //! Lets in requests with a key, and only as many as it allows.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use hyper::body::{Frame, SizeHint};
 
 use super::Account;
 use super::quota::{Excess, Figures};
 use crate::app::App;
 use crate::client::Client;
 use crate::error::{ApiError, Code};
+use crate::kept::{Keepsake, Kept};
 
 /// What needs no key: that the server lives, what it counts, its description, and the pages, which ask for the key themselves.
 const OPEN: [&str; 7] = ["/", "/docs", "/health", "/live", "/ready", "/metrics", "/openapi.json"];
@@ -40,17 +37,25 @@ pub(crate) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
         );
     };
     let Some(account) = keys.find(secret) else { return unauthorized("the API key is not one of this server's") };
-    request.extensions_mut().insert(Client::with_key(Arc::clone(&account)));
+    let client = Client::with_key(Arc::clone(&account));
+    request.extensions_mut().insert(client.clone());
+    let mut response = answer(&account, request, next).await;
+    // For the log.
+    response.extensions_mut().insert(client);
+    response
+}
+
+async fn answer(account: &Arc<Account>, request: Request, next: Next) -> Response {
     // Only what may take long is counted.
     if request.method() != Method::POST {
         return next.run(request).await;
     }
-    let underway = match Underway::begin(&account) {
+    let underway = match Underway::begin(account) {
         Ok(underway) => underway,
         Err(excess) => return account.stamp(excess.error(account.name()).into_response()),
     };
     let response = account.stamp(next.run(request).await);
-    response.map(|body| Body::new(Kept { body, _underway: underway }))
+    response.map(|body| Kept::until_end(body, underway))
 }
 
 /// The key that a request carries.
@@ -111,34 +116,12 @@ impl Underway {
     }
 }
 
+impl Keepsake for Underway {
+    fn end(&mut self, _: u64, _: bool) {}
+}
+
 impl Drop for Underway {
     fn drop(&mut self) {
         self.0.lock().end();
-    }
-}
-
-/// The body of an answer, until whose end its request is under way.
-struct Kept {
-    body: Body,
-    _underway: Underway,
-}
-
-impl hyper::body::Body for Kept {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

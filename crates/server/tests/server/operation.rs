@@ -129,6 +129,19 @@ async fn clients_that_leave_count_as_aborted() {
 }
 
 #[tokio::test]
+async fn clients_that_leave_before_their_answer_have_a_status_of_their_own() {
+    let (_gate, script) = gated("x");
+    let server = Server::start(script).await;
+    let request = server.post_in_background("/v1/chat/completions", &chat(json!({})));
+    server.wait_for_status(1, 0).await;
+    request.vanish();
+    server.wait_for_status(0, 0).await;
+    let line = r#"ropewalk:http_requests_total{route="/v1/chat/completions",status="499"} 1"#;
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.text().contains(line), "{}", metrics.text());
+}
+
+#[tokio::test]
 async fn other_origins_are_told_nothing_and_every_answer_has_a_request_id() {
     let server = Server::start(says("x")).await;
     let mut ids = Vec::new();
