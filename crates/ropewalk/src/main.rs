@@ -3,6 +3,7 @@
 
 mod commands;
 mod group;
+mod http;
 mod interrupt;
 mod job;
 mod keys;

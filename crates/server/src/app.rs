@@ -1,5 +1,6 @@
 //! The routes, and what all handlers share.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use crate::body::JsonBody;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
+use crate::hosts::{self, Hosts};
 use crate::metrics::{self, Metrics};
 use crate::models::{Asker, Lease, Models};
 use crate::openai::Responses;
@@ -30,6 +32,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     /// What clients of `/v1/responses` may come back to.
     pub(crate) responses: Responses,
+    /// The names that it answers to.
+    pub(crate) hosts: Hosts,
     /// Becomes `true` when requests that still run are to end now.
     pub(crate) stopping: watch::Receiver<bool>,
     /// Bounds how many requests are parsed and tokenized at once, and with it the memory that takes.
@@ -37,11 +41,12 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// The state of a server of `models`.
-    pub(crate) fn new(models: Models, options: Options, stopping: watch::Receiver<bool>) -> Self {
+    /// The state of a server of `models` at `address`.
+    pub(crate) fn new(models: Models, options: Options, address: SocketAddr, stopping: watch::Receiver<bool>) -> Self {
+        let hosts = Hosts::new(address, &options.allowed_hosts);
         let metrics = Metrics::default();
         let preparing = Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from)));
-        Self { models, options, metrics, responses: Responses::default(), stopping, preparing }
+        Self { models, options, metrics, responses: Responses::default(), hosts, stopping, preparing }
     }
 
     /// Waits for the model that `body` names, and runs `read` (rendering, tokenizing) on it.
@@ -99,7 +104,7 @@ impl App {
 
 /// All routes over `app`.
 pub(crate) fn router(app: Arc<App>) -> Router {
-    Router::new()
+    let router = Router::new()
         .route("/health", get(health::health))
         .route("/ready", get(health::health))
         .route("/live", get(health::live))
@@ -114,9 +119,13 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .layer(DefaultBodyLimit::max(app.options.body_bytes_max))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), patience::begin_early))
         .layer(middleware::from_fn_with_state(Arc::clone(&app), keys::check))
-        .layer(middleware::from_fn(dialect::write_errors))
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), observe::observe))
-        .with_state(app)
+        .layer(middleware::from_fn_with_state(Arc::clone(&app), hosts::check))
+        .layer(middleware::from_fn(dialect::write_errors));
+    let router = match hosts::cors(&app.options.cors_origins) {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    router.layer(middleware::from_fn_with_state(Arc::clone(&app), observe::observe)).with_state(app)
 }
 
 async fn unknown_url(method: Method, uri: Uri) -> ApiError {

@@ -49,6 +49,8 @@ pub(crate) enum Code {
     GenerationTimeout,
     /// There is no API key, or not one of this server's.
     InvalidApiKey,
+    /// The request was sent to a name that is not this server's.
+    HostNotAllowed,
     /// The API key allows no more at the moment.
     RateLimitExceeded,
     /// The queue is full.
@@ -87,6 +89,7 @@ impl Code {
             Self::RequestTimeout => (StatusCode::REQUEST_TIMEOUT, "timeout_error", "request_timeout"),
             Self::GenerationTimeout => (StatusCode::GATEWAY_TIMEOUT, "timeout_error", "generation_timeout"),
             Self::InvalidApiKey => (StatusCode::UNAUTHORIZED, INVALID, "invalid_api_key"),
+            Self::HostNotAllowed => (StatusCode::FORBIDDEN, "permission_error", "host_not_allowed"),
             Self::RateLimitExceeded => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "rate_limit_exceeded"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", "queue_full"),
             Self::QueueTimeout => (StatusCode::SERVICE_UNAVAILABLE, SERVER, "queue_timeout"),

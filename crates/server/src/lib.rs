@@ -17,6 +17,7 @@ mod error;
 mod exposition;
 mod fields;
 mod health;
+mod hosts;
 mod kept;
 mod keys;
 mod listen;

@@ -27,6 +27,11 @@ pub struct Options {
     pub drain_timeout: Duration,
     /// The API keys; if there are none, everybody may ask.
     pub keys: Keys,
+    /// Sites whose pages may read answers, such as `https://chat.example`; `*` is all.
+    pub cors_origins: Vec<String>,
+    /// Names under which the server can be reached beside `localhost`. Others are refused if there are any, or only this
+    /// machine reaches it.
+    pub allowed_hosts: Vec<String>,
 }
 
 impl Default for Options {
@@ -42,6 +47,8 @@ impl Default for Options {
             keep_alive_interval: Duration::from_secs(15),
             drain_timeout: Duration::from_secs(30),
             keys: Keys::default(),
+            cors_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
         }
     }
 }

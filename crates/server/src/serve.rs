@@ -23,6 +23,8 @@ use crate::options::Options;
 
 /// Largest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most headers of a request.
+const HEADERS_MAX: usize = 100;
 /// Pause after a failed accept (usually: no file descriptors left), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time that cancelled requests have to tell their clients before the connections are cut.
@@ -48,7 +50,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Drained {
     let (stop, stopping) = watch::channel(false);
-    let app = Arc::new(App::new(models.into(), options, stopping));
+    let app = Arc::new(App::new(models.into(), options, listener.address(), stopping));
     let router = app::router(Arc::clone(&app));
     let slots = Arc::new(Semaphore::new(app.options.connections_max));
     let graceful = GracefulShutdown::new();
@@ -98,6 +100,7 @@ async fn connection(stream: TcpStream, router: Router, watcher: Watcher, options
         .timer(TokioTimer::new())
         .header_read_timeout(options.header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
         .serve_connection(stream, TowerToHyperService::new(router));
     if let Err(error) = watcher.watch(connection).await {
         // Clients that leave in the middle are everyday life.

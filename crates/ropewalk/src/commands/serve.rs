@@ -8,6 +8,7 @@ use clap::Args;
 use server::{Keys, Models, Room, parse_keep_alive};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::http::HttpOptions;
 use crate::interrupt;
 use crate::keys::KeyOptions;
 use crate::logging::LogOptions;
@@ -53,10 +54,9 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     keys: KeyOptions,
     #[command(flatten)]
+    http: HttpOptions,
+    #[command(flatten)]
     pub(crate) log: LogOptions,
-    /// How long running requests may go on once the server is told to stop, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    drain_timeout: u64,
     /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
@@ -109,11 +109,9 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     runtime.spawn(reload(arguments.keys.clone(), keys.clone()));
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let options = server::Options {
-        drain_timeout: Duration::from_secs(arguments.drain_timeout),
         queue_timeout: arguments.queue_timeout.map(seconds),
         request_timeout: arguments.request_timeout.map(seconds),
-        keys,
-        ..server::Options::default()
+        ..arguments.http.options(keys)
     };
     eprintln!("{what} served at http://{}", listener.address());
     let drained = runtime.block_on(server::serve(listener, models.clone(), options, stop_signal()));

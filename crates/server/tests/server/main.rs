@@ -10,6 +10,7 @@ mod disconnects;
 mod embeddings;
 mod failures;
 mod harness;
+mod hosts;
 mod keys;
 mod limits;
 mod listening;
