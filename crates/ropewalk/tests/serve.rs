@@ -174,6 +174,17 @@ fn keys_come_from_a_file_which_is_read_anew_on_a_hangup() {
 }
 
 #[test]
+fn a_second_signal_ends_a_draining_server_at_once() {
+    let (running, address) = serve();
+    let mut stream = send(&address, "POST", "/v1/chat/completions", &chat(3000, true));
+    stream.read_exact(&mut [0; 200]).unwrap();
+    running.signal(Signal::TERM);
+    wait_for(|| TcpStream::connect(&address).is_err().then_some(()));
+    running.signal(Signal::TERM);
+    assert_eq!(running.finish().0, Some(130));
+}
+
+#[test]
 fn requests_are_logged_without_their_text() {
     let model = tiny("tiny-llama");
     let arguments = [&model, "--ranks", "1", "--log-level", "warn,access=info", "--log-format", "json"];

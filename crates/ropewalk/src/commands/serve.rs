@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use server::{Keys, Models, Room, parse_keep_alive};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::http::HttpOptions;
 use crate::interrupt;
@@ -106,6 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let keys = Keys::new(arguments.keys.read()?);
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
+    let signals = runtime.block_on(async { StopSignals::listen() })?;
     runtime.spawn(reload(arguments.keys.clone(), keys.clone()));
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
     let options = server::Options {
@@ -114,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
         ..arguments.http.options(keys)
     };
     eprintln!("{what} served at http://{}", listener.address());
-    let drained = runtime.block_on(server::serve(listener, models.clone(), options, stop_signal()));
+    let drained = runtime.block_on(server::serve(listener, models.clone(), options, shutdown(signals)));
     if drained.cancelled > 0 {
         eprintln!("{} requests were cancelled", drained.cancelled);
     }
@@ -172,22 +173,32 @@ async fn reload(options: KeyOptions, keys: Keys) {
     }
 }
 
-/// Ends when the process is asked to stop, by the terminal or by a service manager.
-async fn stop_signal() {
-    let interrupted = async {
-        // Without a handler for interrupts the process would end at once, so waiting for ever is no worse.
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = interrupted => {}
-        () = terminated => {}
+/// The signals by which a terminal or a service manager asks a process to stop.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Hears all that come from now on.
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("cannot handle signals");
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Ends when the process is asked to stop. If it is asked once more, it ends at once.
+async fn shutdown(mut signals: StopSignals) {
+    signals.next().await;
+    tokio::spawn(async move {
+        signals.next().await;
+        std::process::exit(interrupt::EXIT_CODE.into());
+    });
 }
