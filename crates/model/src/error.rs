@@ -46,6 +46,15 @@ pub enum ModelError {
         problem: String,
     },
 
+    /// A file or folder of a checkpoint in Hugging Face's form cannot be used.
+    #[error("{file}: {problem}")]
+    Folder {
+        /// The file or folder.
+        file: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+
     /// A metadata key that is needed is not there.
     #[error("{file} has no metadata key `{key}`; the file is incomplete or of another kind of model, convert it again")]
     MissingKey {

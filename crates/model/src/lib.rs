@@ -5,6 +5,7 @@ pub mod arch;
 mod blocks;
 pub mod chat;
 pub mod error;
+mod folder;
 pub mod gguf;
 mod placement;
 mod ranking;

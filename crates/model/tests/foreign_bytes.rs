@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use common::gguf::{Writer, read};
-use model::{ChatTemplate, EncodeOptions, Gguf, Tokenizer, Utf8Stream};
+use model::{Blueprint, ChatTemplate, EncodeOptions, Gguf, Tokenizer, Utf8Stream};
 use proptest::prelude::*;
 
 /// Does with a file what a program does with it.
@@ -29,6 +29,10 @@ fn use_all_of(gguf: &Gguf) {
     }
     let _ = ChatTemplate::from_gguf(gguf, &tokenizer);
 }
+
+/// The files of a folder that is read.
+const FOLDER: [&str; 5] =
+    ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"];
 
 /// One well-formed file of every kind.
 static SEEDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -112,6 +116,26 @@ proptest! {
         damages.iter().for_each(|damage| apply(damage, &mut file));
         if let Ok(gguf) = read(file) {
             use_all_of(&gguf);
+        }
+    }
+
+    #[test]
+    fn damaged_folders(
+        file in prop::sample::select(FOLDER.to_vec()),
+        damages in prop::collection::vec(damage(), 1..4),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tiny-qwen2-folder");
+        for name in FOLDER {
+            let mut bytes = std::fs::read(golden.join(name)).unwrap();
+            if name == file {
+                damages.iter().for_each(|damage| apply(damage, &mut bytes));
+            }
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        if let Ok(gguf) = Gguf::open(folder.path()) {
+            use_all_of(&gguf);
+            let _ = Blueprint::from_gguf(&gguf);
         }
     }
 

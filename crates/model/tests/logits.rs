@@ -67,17 +67,26 @@ impl Whole {
 
 /// Compares every recorded logit; the error is relative to the largest logit of the row.
 fn check(name: &str) {
+    check_form(name, &format!("{name}.gguf"));
+    // The library that writes folders refuses the head count of tiny-llama.
+    if name != "tiny-llama" {
+        check_form(name, &format!("{name}-folder"));
+    }
+}
+
+/// The same of a model in one of the forms in which it is recorded.
+fn check_form(name: &str, form: &str) {
     let index: Value = serde_json::from_slice(&std::fs::read(golden(&format!("{name}.json"))).unwrap()).unwrap();
     let bytes = std::fs::read(golden(&format!("{name}.logits.bin"))).unwrap();
     let recorded: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    let mut model = Whole::open(&format!("{name}.gguf"), 2, 128);
-    let mut packed = Whole::open(&format!("{name}.gguf"), 2, 128).packed();
+    let mut model = Whole::open(form, 2, 128);
+    let mut packed = Whole::open(form, 2, 128).packed();
     let width = model.vocabulary;
     let mut worst: f32 = 0.0;
     for prompt in index["prompts"].as_array().unwrap() {
         let tokens = integers(&prompt["tokens"]);
         let logits = model.logits(&tokens, 128);
-        assert!(logits == packed.logits(&tokens, 128), "{name}: packed weights give other logits");
+        assert!(logits == packed.logits(&tokens, 128), "{form}: packed weights give other logits");
         let first = prompt["first_row"].as_u64().unwrap() as usize;
         for (row, position) in (first..).zip(integers(&prompt["positions"])) {
             let expected = &recorded[row * width..(row + 1) * width];
@@ -87,8 +96,8 @@ fn check(name: &str) {
             worst = worst.max(difference / largest);
         }
     }
-    println!("{name}: largest relative error {worst:.2e}");
-    assert!(worst < 1e-3, "{name}: relative error {worst}");
+    println!("{form}: largest relative error {worst:.2e}");
+    assert!(worst < 1e-3, "{form}: relative error {worst}");
 }
 
 /// Wherever the blocks of a sequence lie, shared with another one or copied: the logits have the same bits.

@@ -32,9 +32,6 @@ pub(crate) fn open(options: &ModelOptions) -> anyhow::Result<(LocalModel, Gguf)>
 /// The same of a model that may be one of several.
 pub(crate) fn open_named(model: &str, offline: bool) -> anyhow::Result<(LocalModel, Gguf)> {
     let local = resolve(model, offline)?;
-    if local.path.is_dir() {
-        anyhow::bail!("{} is a folder: name the .gguf file in it", local.path.display());
-    }
     let file = Gguf::open(&local.path).with_context(|| format!("cannot use the model {}", local.name))?;
     Ok((local, file))
 }

@@ -31,7 +31,7 @@ struct Known {
 }
 
 impl Offers {
-    /// Finds `named` models, downloading them if need be and allowed, and all GGUF files in `folder`.
+    /// Finds `named` models, downloading them if need be and allowed, and all in `folder`.
     pub(crate) fn find(
         named: &[String],
         folder: Option<&Path>,
@@ -97,7 +97,7 @@ impl Loader for Offers {
     }
 }
 
-/// The GGUF files in a folder, by name. Of models in several parts it is the first.
+/// The models in a folder, by name: GGUF files, of models in several parts the first, and folders in Hugging Face's form.
 fn in_folder(folder: &Path) -> anyhow::Result<Vec<String>> {
     let context = || format!("cannot read the folder {} of --models-dir", folder.display());
     let mut found = Vec::new();
@@ -105,13 +105,17 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<String>> {
         let path = entry.with_context(context)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let further_part = name.rsplit_once("-of-").is_some_and(|(start, _)| !start.ends_with("-00001"));
-        if path.extension().is_some_and(|extension| extension == "gguf") && !further_part {
+        let is_file = path.extension().is_some_and(|extension| extension == "gguf") && !further_part;
+        if is_file || path.join("config.json").is_file() {
             found.push(path.display().to_string());
         }
     }
     found.sort();
     if found.is_empty() {
-        bail!("there is no .gguf file in the folder {} of --models-dir", folder.display());
+        bail!(
+            "there is no .gguf file and no folder with a config.json in {}, the folder of --models-dir",
+            folder.display()
+        );
     }
     Ok(found)
 }

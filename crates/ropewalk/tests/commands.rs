@@ -39,6 +39,33 @@ fn run_prints_what_the_contract_names() {
 }
 
 #[test]
+fn a_folder_gives_the_text_of_the_gguf_file() {
+    for name in ["tiny-llama3", "tiny-gemma3"] {
+        let arguments = |model: &str| {
+            json(&[
+                "run",
+                model,
+                "-p",
+                "Strands of hemp",
+                "-n",
+                "12",
+                "--temp",
+                "0",
+                "--ignore-eos",
+                "--ranks",
+                "2",
+                "--json",
+            ])
+        };
+        let file = tiny(name);
+        let folder = file.replace(".gguf", "-folder");
+        assert_eq!(arguments(&folder)["tokens"], arguments(&file)["tokens"], "{name}");
+        let shown = json(&["inspect", &folder, "--json"]);
+        assert_eq!(shown["architecture"], json(&["inspect", &file, "--json"])["architecture"]);
+    }
+}
+
+#[test]
 fn text_streams_and_chat_templates_apply() {
     let model = tiny("tiny-llama");
     let plain = run(&["run", &model, "-p", "Hello", "-n", "4", "--temp", "0"]);

@@ -94,8 +94,11 @@ impl<'a> Hyperparameters<'a> {
         Ok(self.find("attention.sliding_window")?.filter(|&window| window > 0))
     }
 
-    /// The position encoding that the metadata describes.
+    /// The position encoding that the metadata describes. `layout` is what llama.cpp's converter makes of the rows of Q and K.
     pub(super) fn rope(&self, layout: RopeLayout) -> Result<Rope, ModelError> {
+        // Folders in Hugging Face's form have halves.
+        let halves = self.file.metadata().find_bool(&self.key("rope.halves"))?.unwrap_or(false);
+        let layout = if halves { RopeLayout::Halves } else { layout };
         let (_, _, head_dim) = self.heads(0)?;
         let dimensions = self.find("rope.dimension_count")?.unwrap_or(head_dim);
         if dimensions == 0 || dimensions > head_dim || dimensions % 2 != 0 {

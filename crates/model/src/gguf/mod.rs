@@ -64,16 +64,32 @@ pub struct Tensor<'a> {
 
 /// A tensor and where its bytes are.
 #[derive(Debug, Clone)]
-struct Placed {
-    info: TensorInfo,
-    data: Bytes,
-    offset: u64,
-    file: Option<Arc<OpenFile>>,
+pub(crate) struct Placed {
+    pub(crate) info: TensorInfo,
+    pub(crate) data: Bytes,
+    pub(crate) offset: u64,
+    pub(crate) file: Option<Arc<OpenFile>>,
+}
+
+impl Placed {
+    /// A vector that is in no file.
+    pub(crate) fn of_floats(name: &str, values: Vec<f32>) -> Self {
+        let data: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (shape, byte_len) = (vec![values.len()], data.len());
+        let info = TensorInfo { name: name.to_owned(), dtype: DType::F32, shape, byte_len };
+        Self { info, data: data.into(), offset: 0, file: None }
+    }
 }
 
 /// A file to be read from, beside its map.
 #[derive(Debug)]
-struct OpenFile(File);
+pub(crate) struct OpenFile(File);
+
+impl OpenFile {
+    pub(crate) fn new(file: File) -> Self {
+        Self(file)
+    }
+}
 
 impl ReadAt for OpenFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
@@ -83,12 +99,15 @@ impl ReadAt for OpenFile {
 
 impl Gguf {
     /// Opens and checks a model. `path` is a GGUF file or any part of a split one (`NAME-00001-of-00003.gguf`), whose
-    /// other parts must lie in the same folder.
+    /// other parts must lie in the same folder; or a folder with a checkpoint in Hugging Face's form.
     ///
     /// # Errors
     /// When a file cannot be mapped, breaks the format in any way, or uses a version or tensor type that is not
     /// supported.
     pub fn open(path: &Path) -> Result<Gguf, ModelError> {
+        if path.is_dir() {
+            return Gguf::open_folder(path);
+        }
         let opened = Part::of_file(path.to_owned(), mapped::map_file(path)?)?;
         Gguf::join(split::all_parts(opened)?)
     }
@@ -138,20 +157,25 @@ impl Gguf {
     fn join(parts: Vec<Part>) -> Result<Gguf, ModelError> {
         let mut files = Vec::with_capacity(parts.len());
         let mut tensors = Vec::with_capacity(parts.iter().map(|part| part.tensors.len()).sum());
-        let mut index = HashMap::with_capacity(tensors.capacity());
         let mut metadata = None;
-        for part in parts {
-            for tensor in part.tensors {
-                let name = &tensor.info.name;
-                if index.insert(name.clone(), tensors.len()).is_some() {
-                    let problem = format!("tensor `{name}` is in two parts; download the model again");
-                    return Err(ModelError::Split { file: part.file, problem });
-                }
-                tensors.push(tensor);
-            }
+        for mut part in parts {
             files.push(part.file);
+            tensors.append(&mut part.tensors);
             metadata.get_or_insert(part.metadata);
         }
-        Ok(Gguf { files, metadata: metadata.unwrap_or_default(), tensors, index })
+        Gguf::of(files, metadata.unwrap_or_default(), tensors)
+    }
+
+    /// A model of these files, metadata and tensors.
+    pub(crate) fn of(files: Vec<PathBuf>, metadata: Metadata, tensors: Vec<Placed>) -> Result<Gguf, ModelError> {
+        let mut index = HashMap::with_capacity(tensors.len());
+        for (place, tensor) in tensors.iter().enumerate() {
+            let name = &tensor.info.name;
+            if index.insert(name.clone(), place).is_some() {
+                let problem = format!("tensor `{name}` is in two parts of the model; download it again");
+                return Err(ModelError::Split { file: metadata.file().to_owned(), problem });
+            }
+        }
+        Ok(Gguf { files, metadata, tensors, index })
     }
 }

@@ -10,6 +10,7 @@ mod special;
 mod unigram;
 mod utf8;
 mod vocabulary;
+pub(crate) mod words;
 
 pub use utf8::Utf8Stream;
 

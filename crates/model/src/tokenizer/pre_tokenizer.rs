@@ -5,23 +5,16 @@
 //! `\s+(?!\S)|\s+`: white space up to the last character before a word. [`Step::Words`] stands for these, so that no
 //! pattern needs to look ahead and all run in linear time.
 
+use std::borrow::Cow;
+
 use regex_automata::meta::Regex;
 use regex_automata::util::syntax;
 
+use super::words::{COMPOSES, STEPS, Step, TAKES_WHOLE_WORDS};
 use crate::ModelError;
 use crate::gguf::Metadata;
 
 const KEY: &str = "tokenizer.ggml.pre";
-
-/// One cut through all pieces that the cuts before it have left.
-#[derive(Debug, Clone, Copy)]
-enum Step {
-    /// Every match becomes a piece, and so does the text between two matches.
-    Matches(&'static str),
-    /// The same, and white space that the pattern does not match becomes a piece as well, but for a last character
-    /// that a word follows.
-    Words(&'static str),
-}
 
 /// The way of a family of models.
 #[derive(Debug)]
@@ -39,26 +32,33 @@ struct Family {
 /// What most families have in common.
 const PLAIN: Family = Family { names: &[], steps: &[], composes: false, takes_whole_words: false, adds_bos: false };
 
-const GPT2: Step = Step::Words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
-const LLAMA3: Step = Step::Words(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
-);
+const fn matches(pattern: &'static str) -> Step {
+    Step::Matches(Cow::Borrowed(pattern))
+}
+
+const fn words(pattern: &'static str) -> Step {
+    Step::Words(Cow::Borrowed(pattern))
+}
+
+const GPT2: Step = words(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+");
+const LLAMA3: Step =
+    words(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+");
 const QWEN2: Step =
-    Step::Words(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+");
-const DEEPSEEK3_WORDS: Step = Step::Words(
+    words(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+");
+const DEEPSEEK3_WORDS: Step = words(
     r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+"##,
 );
-const GPT4O: Step = Step::Words(concat!(
+const GPT4O: Step = words(concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+",
 ));
-const TEKKEN: Step = Step::Words(concat!(
+const TEKKEN: Step = words(concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+",
 ));
-const KIMI: Step = Step::Words(concat!(
+const KIMI: Step = words(concat!(
     r"[\p{Han}]+",
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+",
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
@@ -66,14 +66,14 @@ const KIMI: Step = Step::Words(concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
 ));
-const HAN_AND_KANA: Step = Step::Matches("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+");
-const HAN_TO_HANGUL: Step = Step::Matches("[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+");
-const DIGIT: Step = Step::Matches(r"\p{N}");
-const UP_TO_THREE_DIGITS: Step = Step::Matches(r"\p{N}{1,3}");
-const BLOOM: Step = Step::Matches(r" ?[^(\s|.,!?…。，、।۔،)]+");
+const HAN_AND_KANA: Step = matches("[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+");
+const HAN_TO_HANGUL: Step = matches("[\u{4e00}-\u{9fa5}\u{800}-\u{4e00}\u{ac00}-\u{d7ff}]+");
+const DIGIT: Step = matches(r"\p{N}");
+const UP_TO_THREE_DIGITS: Step = matches(r"\p{N}{1,3}");
+const BLOOM: Step = matches(r" ?[^(\s|.,!?…。，、।۔،)]+");
 /// The letters that have case, as the models' files spell them out, by code point because some would not survive an
 /// editor that normalizes text.
-const CASED_WORD: Step = Step::Matches(concat!(
+const CASED_WORD: Step = matches(concat!(
     r"\s?[A-Za-z\u{b5}\u{c0}-\u{d6}\u{d8}-\u{f6}\u{f8}-\u{1ba}\u{1bc}-\u{1bf}\u{1c4}-\u{293}\u{295}-\u{2af}",
     r"\u{370}-\u{373}\u{376}\u{377}\u{37b}-\u{37d}\u{37f}\u{386}\u{388}-\u{38a}\u{38c}\u{38e}-\u{3a1}\u{3a3}-\u{3f5}",
     r"\u{3f7}-\u{481}\u{48a}-\u{52f}\u{531}-\u{556}\u{10a0}-\u{10c5}\u{13a0}-\u{13f5}\u{13f8}-\u{13fd}",
@@ -88,7 +88,7 @@ const CASED_WORD: Step = Step::Matches(concat!(
     r"\u{10c80}-\u{10cb2}\u{10cc0}-\u{10cf2}\u{118a0}-\u{118df}\u{1e900}-\u{1e943}]+",
 ));
 const CASED_PUNCTUATION: Step =
-    Step::Matches(r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+");
+    matches(r"\s?[!-/:-~\u{ff01}-\u{ff0f}\u{ff1a}-\u{ff5e}\u{2018}-\u{201f}\u{3000}-\u{3002}]+");
 
 /// Every family that is known.
 const FAMILIES: &[Family] = &[
@@ -132,7 +132,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["qwen35"],
-        steps: &[Step::Words(concat!(
+        steps: &[words(concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}",
             r"| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+",
         ))],
@@ -141,18 +141,12 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["deepseek-llm"],
-        steps: &[Step::Matches(r"[\r\n]"), CASED_WORD, CASED_PUNCTUATION, Step::Matches(r"\s+$"), HAN_TO_HANGUL, DIGIT],
+        steps: &[matches(r"[\r\n]"), CASED_WORD, CASED_PUNCTUATION, matches(r"\s+$"), HAN_TO_HANGUL, DIGIT],
         ..PLAIN
     },
     Family {
         names: &["deepseek-coder"],
-        steps: &[
-            Step::Matches(r"[\r\n]"),
-            Step::Matches(r"\s?\p{L}+"),
-            Step::Matches(r"\s?\p{P}+"),
-            HAN_TO_HANGUL,
-            DIGIT,
-        ],
+        steps: &[matches(r"[\r\n]"), matches(r"\s?\p{L}+"), matches(r"\s?\p{P}+"), HAN_TO_HANGUL, DIGIT],
         ..PLAIN
     },
     Family {
@@ -165,14 +159,12 @@ const FAMILIES: &[Family] = &[
     Family { names: &["kimi-k2"], steps: &[KIMI], ..PLAIN },
     Family {
         names: &["bailingmoe", "bailingmoe2", "llada-moe"],
-        steps: &[Step::Words(
-            r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]",
-        )],
+        steps: &[words(r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]")],
         ..PLAIN
     },
     Family {
         names: &["seed-coder"],
-        steps: &[Step::Words(concat!(
+        steps: &[words(concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}",
             r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+",
         ))],
@@ -180,7 +172,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         names: &["exaone-moe"],
-        steps: &[Step::Words(concat!(
+        steps: &[words(concat!(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}",
             r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]",
         ))],
@@ -189,12 +181,12 @@ const FAMILIES: &[Family] = &[
     Family {
         names: &["falcon"],
         steps: &[
-            Step::Matches(r"[\p{P}$+<=>^`|~]+"),
+            matches(r"[\p{P}$+<=>^`|~]+"),
             GPT2,
             // These models split numbers only after bytes have become characters, and six bytes inside longer
             // characters then look like `²³¹¼½¾`.
-            Step::Matches(r"(?-u:[0-9\xb2\xb3\xb9\xbc-\xbe]+)"),
-            Step::Matches("[0-9][0-9][0-9]"),
+            matches(r"(?-u:[0-9\xb2\xb3\xb9\xbc-\xbe]+)"),
+            matches("[0-9][0-9][0-9]"),
         ],
         ..PLAIN
     },
@@ -202,16 +194,28 @@ const FAMILIES: &[Family] = &[
     Family { names: &["viking"], steps: &[BLOOM, DIGIT], ..PLAIN },
 ];
 
-/// Cuts text into the words of one family of models.
+/// Cuts text into words.
 #[derive(Debug)]
 pub(super) struct PreTokenizer {
-    family: &'static Family,
+    composes: bool,
+    takes_whole_words: bool,
+    adds_bos: bool,
     cutters: Vec<Cutter>,
 }
 
 impl PreTokenizer {
-    /// The cuts that a model's file names.
+    /// The cuts that a model's file names or spells out.
     pub(super) fn from_metadata(metadata: &Metadata) -> Result<PreTokenizer, ModelError> {
+        if let Some(steps) = metadata.find_array_str(STEPS)? {
+            let cutter = |written: &str| Cutter::new(&Step::read(written)?).ok();
+            let cutters = steps.iter().map(cutter).collect::<Option<_>>();
+            return Ok(PreTokenizer {
+                composes: metadata.find_bool(COMPOSES)?.unwrap_or(false),
+                takes_whole_words: metadata.find_bool(TAKES_WHOLE_WORDS)?.unwrap_or(false),
+                adds_bos: false,
+                cutters: cutters.ok_or_else(|| metadata.bad(STEPS, "holds a step that cannot be run"))?,
+            });
+        }
         let name = match metadata.find_str(KEY)? {
             Some(name) => name,
             None => {
@@ -226,22 +230,29 @@ impl PreTokenizer {
             let known: Vec<_> = FAMILIES.iter().flat_map(|family| family.names).copied().collect();
             return Err(metadata.bad(KEY, format!("is `{name}`, which is not known; known are {}", known.join(", "))));
         };
-        Ok(PreTokenizer { family, cutters: family.steps.iter().map(Cutter::new).collect() })
+        Ok(PreTokenizer::of(family))
+    }
+
+    fn of(family: &Family) -> Self {
+        // The patterns are constants of this file and a test builds every one of them.
+        let cutter = |step| Cutter::new(step).unwrap_or_else(|error| unreachable!("{step:?}: {error}"));
+        let Family { composes, takes_whole_words, adds_bos, .. } = *family;
+        PreTokenizer { composes, takes_whole_words, adds_bos, cutters: family.steps.iter().map(cutter).collect() }
     }
 
     /// Whether text is brought into Unicode's composed form (NFC) before it is cut.
     pub(super) fn composes(&self) -> bool {
-        self.family.composes
+        self.composes
     }
 
     /// Whether a word that is a token is taken as it is.
     pub(super) fn takes_whole_words(&self) -> bool {
-        self.family.takes_whole_words
+        self.takes_whole_words
     }
 
     /// Whether texts begin with the BOS token where the file says nothing.
     pub(super) fn adds_bos(&self) -> bool {
-        self.family.adds_bos
+        self.adds_bos
     }
 
     /// Hands the words of `text` to `word`, in order and none of them empty.
@@ -261,7 +272,7 @@ fn cut(cutters: &[Cutter], piece: &[u8], word: &mut dyn FnMut(&[u8])) {
 
 /// A step, ready to run.
 #[derive(Debug)]
-struct Cutter {
+pub(super) struct Cutter {
     /// The step's pattern, then the one for white space if the step has it.
     regex: Regex,
 }
@@ -270,18 +281,15 @@ struct Cutter {
 const WHITE_SPACE: usize = 1;
 
 impl Cutter {
-    fn new(step: &Step) -> Cutter {
-        let patterns = match *step {
-            Step::Matches(pattern) => vec![pattern],
-            Step::Words(pattern) => vec![pattern, r"\s+"],
-        };
+    pub(super) fn new(step: &Step) -> Result<Cutter, Box<regex_automata::meta::BuildError>> {
+        let mut patterns = vec![step.pattern()];
+        patterns.extend(matches!(step, Step::Words(_)).then_some(r"\s+"));
         // Pieces of text can end inside a character, so patterns may match such pieces.
         let syntax = syntax::Config::new().utf8(false);
         // The largest patterns need about 10 MB for text in many scripts, and run at a fraction of their speed with less.
         let config = Regex::config().utf8_empty(false).hybrid_cache_capacity(16 << 20);
-        let regex = Regex::builder().syntax(syntax).configure(config).build_many(&patterns);
-        // The patterns are constants of this file and a test builds every one of them.
-        Cutter { regex: regex.unwrap_or_else(|error| unreachable!("pattern {patterns:?}: {error}")) }
+        let regex = Regex::builder().syntax(syntax).configure(config).build_many(&patterns)?;
+        Ok(Cutter { regex })
     }
 
     fn cut(&self, piece: &[u8], part: &mut dyn FnMut(&[u8])) {
@@ -316,7 +324,7 @@ mod tests {
 
     fn splitter(name: &str) -> PreTokenizer {
         let family = FAMILIES.iter().find(|family| family.names.contains(&name)).unwrap();
-        PreTokenizer { family, cutters: family.steps.iter().map(Cutter::new).collect() }
+        PreTokenizer::of(family)
     }
 
     fn words(name: &str, text: &str) -> Vec<String> {

@@ -363,6 +363,9 @@ def write_encodings(name: str, tokenizer: Tokenizer, proto=None) -> None:
         if reference and reference.encode(text) != ids and not any(token in text for token in added):
             entry = None
         entries.append(json.dumps(entry, separators=(",", ":")))
+    tokenizer.encode_special_tokens = False
+    if not isinstance(tokenizer.model, models.Unigram):
+        tokenizer.save(str(HERE / f"tokenizer-{name}.hf.json"), pretty=False)
     (HERE / f"tokenizer-{name}.json").write_text("[\n" + ",\n".join(entries) + "\n]\n")
 
 

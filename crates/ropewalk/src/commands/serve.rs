@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Never download; fail if a model is not on this machine
     #[arg(long)]
     offline: bool,
-    /// Folder whose GGUF files are offered as well
+    /// Folder whose models are offered as well: GGUF files, and folders with a config.json
     #[arg(long, value_name = "FOLDER")]
     models_dir: Option<PathBuf>,
     /// Models in memory at once; the one that has not been used for longest makes room
