@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod config;
 mod group;
 mod http;
 mod interrupt;
@@ -19,10 +20,12 @@ mod session;
 mod table;
 mod text;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::config::{ConfigOptions, Failure, Loaded, Setting};
 use crate::launched::Follower;
 use crate::logging::LogOptions;
 
@@ -30,6 +33,8 @@ use crate::logging::LogOptions;
 #[derive(Parser)]
 #[command(name = "ropewalk", version, max_term_width = 100, after_help = "Example:\n  ropewalk demo")]
 struct Arguments {
+    #[command(flatten)]
+    config: ConfigOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -49,27 +54,46 @@ enum Command {
     List(commands::store::ListArguments),
     Rm(commands::store::RemoveArguments),
     Rank(commands::rank::Arguments),
+    Config(commands::config::Arguments),
 }
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::parse();
+    let (mut arguments, loaded) = match configured(std::env::args_os().collect()) {
+        Ok(configured) => configured,
+        Err(Failure::Usage(error)) => error.exit(),
+        Err(Failure::Config(error)) => return report(&error.into()),
+    };
     let log = match &arguments.command {
         Command::Serve(arguments) => arguments.log.clone(),
         _ => LogOptions::default(),
     };
     log.install();
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
     if let Err(error) = check_environment() {
         return report(&error);
     }
     let result = match arguments.command.follower() {
         Ok(Some(follower)) => commands::rank::follow(&follower),
-        Ok(None) => run(arguments.command),
+        Ok(None) => run(arguments),
         Err(error) => Err(error),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => report(&error),
     }
+}
+
+/// What the user's arguments and the configuration together say.
+fn configured(arguments: Vec<OsString>) -> Result<(Arguments, Loaded), Failure> {
+    let variables: Vec<_> = std::env::vars_os().collect();
+    let loaded = config::load(&Arguments::command(), arguments, &variables)?;
+    let parsed = Arguments::try_parse_from(&loaded.arguments);
+    if parsed.is_err() && loaded.settings.iter().any(Setting::is_configured) {
+        eprintln!("note: options come from the configuration as well; `ropewalk config` shows which");
+    }
+    Ok((parsed?, loaded))
 }
 
 impl Command {
@@ -99,8 +123,8 @@ fn check_environment() -> anyhow::Result<()> {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
-    match command {
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),
@@ -114,6 +138,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::List(arguments) => commands::store::list(&arguments),
         Command::Rm(arguments) => commands::store::remove(&arguments),
         Command::Rank(arguments) => commands::rank::run(&arguments),
+        Command::Config(command) => commands::config::run(&command, &arguments.config),
     }
 }
 

@@ -34,7 +34,8 @@ impl Children {
         for rank in 0..count {
             let mut child = Command::new(&program)
                 .args(["rank", "--rendezvous", &address.to_string(), "--rank", &rank.to_string()])
-                .arg("--secret-stdin")
+                // Its configuration is this command's, which says all that a rank needs to know.
+                .args(["--secret-stdin", "--no-config"])
                 .args(links.arguments())
                 // An interrupt from the terminal is for the command, which then stops its ranks in good order.
                 .process_group(0)

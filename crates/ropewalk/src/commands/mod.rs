@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod chat;
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod inspect;
 pub(crate) mod link;

@@ -19,7 +19,8 @@ pub(crate) fn tiny(name: &str) -> String {
 /// The program with these arguments, a cache folder of its own, and nothing of the user's environment in the way.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ropewalk"));
-    command.args(arguments).env("ROPEWALK_HOME", home()).env_remove("ROPEWALK_LOG").stdin(Stdio::null());
+    command.args(arguments).env("ROPEWALK_HOME", home()).env("XDG_CONFIG_HOME", home()).stdin(Stdio::null());
+    command.env_remove("ROPEWALK_LOG").env_remove("ROPEWALK_CONFIG");
     command
 }
 
