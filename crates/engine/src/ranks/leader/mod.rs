@@ -1,5 +1,8 @@
 //! Rank 0: runs requests over the group, many at a time, step by step.
 
+mod launch;
+mod settle;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::path::Path;
@@ -7,18 +10,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use fabric::ControlSender;
-use model::LOGIT_ROWS;
 
 use crate::backend::CacheUse;
 use crate::guide::Guides;
 use crate::ranks::blocks::{BLOCK, Blocks};
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
-use crate::ranks::plan::{Asked, Signal, Step, Wanted};
+use crate::ranks::plan::{Asked, Signal, Step};
 use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
-use crate::ranks::speculation::{DRAFTS_MAX, StepCost};
+use crate::ranks::speculation::StepCost;
 use crate::request::{Drafts, FinishReason, RankStatistics, Request};
 
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
@@ -245,62 +247,6 @@ impl<'a> Leader<'a> {
         longest >= BLOCK && longest >= self.blocks.reusable(&request.prompt[..reusable]) + BLOCK
     }
 
-    /// Makes room for `tokens` more tokens of the sequence in `slot`. Those have to make way that are least urgent, of equals
-    /// the youngest; if that is the one that asks, it does itself. `busy` have tokens in steps under way and stay. False if
-    /// there is no room now.
-    fn make_room(&mut self, slot: usize, tokens: usize, busy: &[u64]) -> bool {
-        while !self.blocks.reserve(slot, tokens) {
-            let movable = self.sequences.iter().enumerate().filter(|(_, sequence)| !busy.contains(&sequence.id));
-            // Sequences are in the order in which they got their slots.
-            let victim = movable.max_by_key(|(index, sequence)| (sequence.priority(), *index)).map(|(index, _)| index);
-            let Some(victim) = victim else { return false };
-            let displaced = self.sequences.remove(victim);
-            let itself = displaced.slot == slot;
-            self.schedule.remove(displaced.slot);
-            self.blocks.release(displaced.slot);
-            self.preemptions += 1;
-            let place = self.displaced.partition_point(|other| other.id < displaced.id);
-            self.displaced.insert(place, displaced);
-            if itself {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Sequences of which answers are under way.
-    fn awaited(&self) -> Vec<u64> {
-        let mut awaited = Vec::new();
-        for flight in &self.flights {
-            if let Flight::Step { owners, hidden, .. } = flight {
-                awaited.extend(owners);
-                awaited.extend(hidden.iter().map(|hidden| hidden.owner));
-            }
-        }
-        awaited
-    }
-
-    /// How many more steps can be under way now.
-    fn free_stages(&self) -> usize {
-        let (mut steps, mut answers) = (0, 0);
-        for flight in &self.flights {
-            if let Flight::Step { bytes, .. } = flight {
-                steps += 1;
-                answers += bytes;
-            }
-        }
-        if answers > ANSWERS_AHEAD_MAX { 0 } else { self.member.job().layout.pipeline.saturating_sub(steps) }
-    }
-
-    /// Whether a step should take whoever can go on: when all logits are wanted, and the answers to one token of each
-    /// sequence are so long that it will be the only one under way, or stages have no cores of their own. There, to share
-    /// a pass over the weights is worth more than to keep all stages busy.
-    fn shares_step(&self) -> bool {
-        let all = self.sequences.iter().filter(|sequence| sequence.wants_all_logits()).count();
-        let crowded = self.member.job().crowded;
-        all > 0 && (crowded || all * self.member.answer_bytes(&[Asked { row: 0, best: None }]) > ANSWERS_AHEAD_MAX)
-    }
-
     /// Asks all ranks for their times for each generation that has ended.
     fn ask_for_reports(&mut self) -> Result<(), RankError> {
         while self.free_stages() > 0
@@ -308,164 +254,6 @@ impl<'a> Leader<'a> {
         {
             let ranks = self.member.begin_reports()?;
             self.flights.push_back(Flight::Report { ended, ranks });
-        }
-        Ok(())
-    }
-
-    /// Begins the next step, if there is one and a stage to begin it. Returns whether it did.
-    fn launch(&mut self) -> Result<bool, RankError> {
-        let free = self.free_stages();
-        if free == 0 {
-            return Ok(false);
-        }
-        let room = self.pace.room(self.member.job().step_tokens);
-        self.schedule.next(if self.shares_step() { 1 } else { free }, room, &mut self.shares);
-        if self.shares.is_empty() {
-            return Ok(false);
-        }
-        let alone = !self.flights.iter().any(|flight| matches!(flight, Flight::Step { .. }));
-        let mut begun = Begun { at: Instant::now(), first_stage: Duration::ZERO, alone, prompt_tokens: 0, tokens: 0 };
-        self.step.clear();
-        let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
-        let mut drafts = DRAFTS_MAX;
-        let mut busy = self.awaited();
-        let shares = std::mem::take(&mut self.shares);
-        for share in &shares {
-            let at = |sequence: &Sequence| sequence.slot == share.slot;
-            let Some(prompt) = self.sequences.iter().find(|it| at(it)).map(|it| it.prompt_left() > 0) else { continue };
-            if !self.make_room(share.slot, share.tokens, &busy) {
-                self.schedule.postpone(*share, prompt);
-                continue;
-            }
-            let Some(sequence) = self.sequences.iter_mut().find(|it| at(it)) else { continue };
-            busy.push(sequence.id);
-            if prompt {
-                begun.prompt_tokens += share.tokens;
-            } else {
-                match sequence.draft(drafts) {
-                    drafted if self.blocks.reserve(share.slot, 1 + drafted) => drafts -= drafted,
-                    _ => sequence.retract(),
-                }
-            }
-            let (tokens, wanted) = sequence.take(share.tokens);
-            self.step.push(share.slot, self.blocks.len(share.slot), tokens, wanted);
-            self.blocks.tell(share.slot, &mut self.step);
-            // What was drafted is there when it turns out to be right.
-            self.blocks.extend(share.slot, &tokens[..share.tokens]);
-            asked.clear();
-            asked.extend(self.step.asked());
-            owners.resize(asked.len(), sequence.id);
-            let end = self.step.tokens.len();
-            match wanted {
-                Wanted::Hidden => hidden.push(Hidden { owner: sequence.id, rows: end - share.tokens..end }),
-                Wanted::LastHidden => hidden.push(Hidden { owner: sequence.id, rows: end - 1..end }),
-                _ => {}
-            }
-        }
-        self.shares = shares;
-        begun.tokens = self.step.tokens.len();
-        if begun.tokens == 0 {
-            return Ok(false);
-        }
-        let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
-        let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
-        self.member.lead_step(&self.step)?;
-        begun.first_stage = begun.at.elapsed();
-        self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
-        if begun.prompt_tokens > 0 {
-            self.cache_changed = true;
-            self.tell_cache()?;
-            self.tell(&FromRank::Progress {})?;
-        }
-        Ok(true)
-    }
-
-    /// Waits for what has been under way for longest, and goes on with it. False if nothing is.
-    fn settle(&mut self) -> Result<bool, RankError> {
-        match self.flights.pop_front() {
-            None => return Ok(false),
-            Some(Flight::Step { asked, owners, hidden, begun, .. }) => {
-                self.hear_answers(&asked, &owners)?;
-                self.hear_hidden(&hidden)?;
-                self.learn_pace(&begun, !asked.is_empty() || !hidden.is_empty());
-            }
-            Some(Flight::Report { ended, mut ranks }) => {
-                self.member.finish_reports(&mut ranks)?;
-                let Ended { id, finish, prefill_ms, decode_ms, drafts } = ended;
-                self.tell_cache()?;
-                self.tell(&FromRank::Done { id, finish, prefill_ms, decode_ms, drafts, ranks })?;
-            }
-        }
-        Ok(true)
-    }
-
-    /// Notes how long a step took. Of one that is not waited for, or that others were in the way of, all that is known is how
-    /// long its first stage took, and the others take about as long.
-    fn learn_pace(&mut self, begun: &Begun, answered: bool) {
-        let stages = self.member.job().layout.pipeline as u32;
-        let took = if answered && begun.alone { begun.at.elapsed() } else { begun.first_stage * stages };
-        self.pace.learn(begun.prompt_tokens, took);
-        if begun.prompt_tokens == 0 {
-            self.cost.learn(begun.tokens, took.as_secs_f64());
-        }
-    }
-
-    /// Receives the answers to a step and tells the front what they have led to.
-    fn hear_answers(&mut self, asked: &[Asked], owners: &[u64]) -> Result<(), RankError> {
-        let mut tokens = Vec::new();
-        let mut ended = Vec::new();
-        let price = self.cost.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
-        for (asked, owners) in asked.chunks(LOGIT_ROWS).zip(owners.chunks(LOGIT_ROWS)) {
-            let (answers, end_tokens) = self.member.receive_answers(asked)?;
-            for (index, (&asked, &id)) in asked.iter().zip(owners).enumerate() {
-                // One that is gone was cancelled in the meantime.
-                let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.id == id) else { continue };
-                let outgoing = sequence.hear(answers.get(index, asked), end_tokens);
-                if let Some((tokens, cached)) = outgoing.prompt {
-                    send(self.control, &FromRank::Prompt { id, tokens, cached })?;
-                }
-                if let Some(finish) = outgoing.finish {
-                    ended.push((id, finish));
-                } else if outgoing.ready {
-                    self.blocks.extend(sequence.slot, sequence.settle(price));
-                    self.schedule.wake(sequence.slot);
-                }
-                tokens.extend(outgoing.token.map(|token| (id, token)));
-            }
-        }
-        if !tokens.is_empty() {
-            self.tell(&FromRank::Tokens { tokens })?;
-        }
-        for (id, finish) in ended {
-            if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
-                self.end(index, finish);
-            }
-        }
-        Ok(())
-    }
-
-    /// Receives hidden states and tells the front of embeddings that they complete.
-    fn hear_hidden(&mut self, hidden: &[Hidden]) -> Result<(), RankError> {
-        if hidden.is_empty() {
-            return Ok(());
-        }
-        let rows: Vec<usize> = hidden.iter().flat_map(|hidden| hidden.rows.clone()).collect();
-        let values = self.member.receive_hidden(&rows)?;
-        let width = values.len() / rows.len();
-        let (mut rest, mut complete) = (values, Vec::new());
-        for Hidden { owner, rows } in hidden {
-            let (own, others) = rest.split_at(rows.len() * width);
-            rest = others;
-            // One that is gone was cancelled in the meantime.
-            let sequence = self.sequences.iter_mut().find(|sequence| sequence.id == *owner);
-            complete.extend(sequence.and_then(|sequence| sequence.hear_hidden(own, width)).map(|it| (*owner, it)));
-        }
-        for (id, (values, cached)) in complete {
-            self.tell(&FromRank::Prompt { id, tokens: Vec::new(), cached })?;
-            self.tell(&FromRank::Embedding { id, values })?;
-            if let Some(index) = self.sequences.iter().position(|sequence| sequence.id == id) {
-                self.end(index, FinishReason::Stop);
-            }
         }
         Ok(())
     }
