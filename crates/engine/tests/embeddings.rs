@@ -1,13 +1,18 @@
-//! Embeddings are the same on any number of ranks, alone and among other requests.
+//! Embeddings are those of a reference implementation, and the same on any number of ranks, alone and among other requests.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
-use common::Group;
+use std::collections::BTreeMap;
+
+use common::{Group, tiny};
 use engine::{Event, Generation, Pooling, Request};
 use fabric::Transport;
+use kernels::KvType;
 use model::{Gguf, Ranking};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 fn requests() -> Vec<Request> {
     let text = |index: u32, length: u32, embed| Request {
@@ -104,4 +109,46 @@ fn a_score_is_what_the_next_token_says() {
     let expected = 1.0 / (1.0 + (logprobs[no] - logprobs[yes]).exp());
     assert!(logprobs[yes] < 0.0 && (score - expected).abs() < 1e-5, "{score}, not {expected}");
     group.stop().into_iter().for_each(|rank| rank.unwrap());
+}
+
+#[derive(Deserialize)]
+struct Prompts {
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    tokens: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+struct Golden {
+    mean: Vec<f32>,
+    last: Vec<f32>,
+}
+
+fn golden<T: DeserializeOwned>(name: &str) -> T {
+    let path = tiny(name).with_extension("json");
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// `make_embeddings.py` has recorded them.
+#[test]
+fn embeddings_are_those_of_transformers() {
+    let expected: BTreeMap<String, Vec<Golden>> = golden("embeddings");
+    assert_eq!(expected.len(), 6);
+    for (name, expected) in expected {
+        let Prompts { prompts } = golden(&name);
+        assert_eq!(prompts.len(), expected.len());
+        let group = Group::start_with(&name, (1, 1), Transport::Tcp, |_, job| job.kv_type = KvType::F32);
+        for (index, (Prompt { tokens }, Golden { mean, last })) in prompts.into_iter().zip(expected).enumerate() {
+            for (pooling, expected) in [(Pooling::Mean, mean), (Pooling::Last, last)] {
+                let request = Request { prompt: tokens.clone(), embed: Some(pooling), ..Request::default() };
+                let ours = embedding(group.engine.submit(request).unwrap());
+                assert_eq!(ours.len(), expected.len());
+                let worst = ours.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(worst < 2e-5, "{name}, prompt {index}, {pooling:?}: off by {worst}");
+            }
+        }
+    }
 }
