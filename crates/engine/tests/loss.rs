@@ -28,6 +28,8 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         kv_blocks: 64,
         token_latency_ms: None,
         draft_max: 0,
+        draft_model: None,
+        draft_price: None,
         crowded: true,
         end_tokens: Vec::new(),
         kv_type: KvType::F16,

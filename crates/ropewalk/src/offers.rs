@@ -6,7 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
 use engine::ModelDetails;
-use engine::ranks::{Loading, model_bytes};
+use engine::ranks::{DraftFile, Loading, model_bytes};
 use model::{Blueprint, Gguf};
 use server::{Loaded, Loader, Offer};
 use store::LocalModel;
@@ -18,6 +18,8 @@ use crate::session::{Session, Sharing, context_size};
 /// Models whose files are on this machine.
 pub(crate) struct Offers {
     models: Vec<Known>,
+    /// The draft model of the first one.
+    draft_model: Option<DraftFile>,
     options: LayoutOptions,
     sharing: Sharing,
 }
@@ -41,12 +43,16 @@ impl Offers {
     ) -> anyhow::Result<Self> {
         let found = folder.map(in_folder).transpose()?.unwrap_or_default();
         let models = named.iter().chain(&found).map(|named| Known::open(named, offline, options));
-        let models = models.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut models = models.collect::<anyhow::Result<Vec<_>>>()?;
         let mut ids = HashSet::new();
         if let Some(twice) = models.iter().find(|known| !ids.insert(&known.offer.id)) {
             bail!("two models are called {:?}: clients could not tell them apart", twice.offer.id);
         }
-        Ok(Self { models, options: options.clone(), sharing })
+        let draft_model = models::draft(options, offline)?;
+        for (first, draft_model) in models.iter_mut().zip(&draft_model) {
+            first.offer.memory_bytes += draft_model.model_bytes;
+        }
+        Ok(Self { models, draft_model, options: options.clone(), sharing })
     }
 
     /// What clients may ask for.
@@ -62,7 +68,9 @@ impl Offers {
 
     fn start(&self, known: &Known, report: &dyn Fn(Loading)) -> anyhow::Result<Session> {
         let file = known.file()?;
-        Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file), report)
+        let is_first = self.models.first().is_some_and(|first| first.offer.id == known.offer.id);
+        let draft_model = self.draft_model.clone().filter(|_| is_first);
+        Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file, draft_model), report)
     }
 }
 

@@ -60,6 +60,11 @@ pub(crate) struct LayoutOptions {
     /// answer is the same [default: 15, for benchmarks 0]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u8).range(0..=31))]
     pub(crate) draft_max: Option<u8>,
+    /// A small model of the same family, with the same tokens, that drafts where nothing is found in what was said before, as
+    /// long as that pays; the answer is the same. Rank 0 has all of it. Of several models it drafts for the first one only
+    /// [default: none]
+    #[arg(long, alias = "model-draft", value_name = "MODEL")]
+    pub(crate) draft_model: Option<String>,
     /// Type of the KV cache's elements
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache_type: CacheType,
@@ -108,6 +113,7 @@ impl LayoutOptions {
             max_total_tokens: None,
             ubatch_size: STEP_TOKENS,
             draft_max: None,
+            draft_model: None,
             cache_type: CacheType::F16,
             mmap: false,
             no_mmap: false,

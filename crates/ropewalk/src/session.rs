@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use engine::ranks::{Front, Job, Layout, Loading, model_bytes};
+use engine::ranks::{DraftFile, Front, Job, Layout, Loading, model_bytes};
 use engine::{Engine, Limits, ModelDetails, ModelInfo};
 use kernels::KvCache;
 use model::{Blueprint, ChatTemplate, Gguf, Ranking, Tokenizer};
@@ -70,16 +70,17 @@ impl Session {
     ) -> anyhow::Result<Self> {
         interrupt::install()?;
         let (local, file) = models::open(model)?;
-        Self::start_with(&model.model, options, Sharing::of(parallel), (&local, &file), &|_| {})
+        let draft_model = models::draft(options, model.offline)?;
+        Self::start_with(&model.model, options, Sharing::of(parallel), (&local, &file, draft_model), &|_| {})
     }
 
-    /// The same with a model whose files are at hand, which ranks elsewhere know as `named`, and with whoever wants to hear
-    /// how much of it is loaded.
+    /// The same with a model whose files are at hand, which ranks elsewhere know as `named`, with the draft model for it, and
+    /// with whoever wants to hear how much of it is loaded.
     pub(crate) fn start_with(
         named: &str,
         options: &LayoutOptions,
         Sharing { parallel, waiting, token_latency_ms }: Sharing,
-        (local, file): (&LocalModel, &Gguf),
+        (local, file, draft_model): (&LocalModel, &Gguf, Option<DraftFile>),
         report: &dyn Fn(Loading),
     ) -> anyhow::Result<Self> {
         let started = Instant::now();
@@ -103,6 +104,8 @@ impl Session {
             step_tokens: options.ubatch_size.min(context),
             token_latency_ms,
             draft_max: options.draft_max.unwrap_or(DRAFT_MAX).into(),
+            draft_model,
+            draft_price: None,
             crowded: local_ranks * threads > cores()?,
             end_tokens: end_tokens(&tokenizer),
             kv_type: options.cache_type.kv_type(),

@@ -184,6 +184,25 @@ fn a_split_model_is_one_model() {
 }
 
 #[test]
+fn a_draft_model_changes_nothing_but_the_time() {
+    let answer = |options: &[&str]| {
+        let model = tiny("tiny-llama-q4_1");
+        let arguments = ["run", &model, "-p", "Hi", "-n", "40", "--temp", "0", "--json"];
+        json(&[&arguments[..], options].concat())["text"].clone()
+    };
+    let draft_model = tiny("tiny-llama-q4_0");
+    assert_eq!(answer(&["--draft-model", &draft_model]), answer(&["--draft-max", "0"]));
+    let failed = |draft_model: &str, options: &[&str]| {
+        let (model, draft_model) = (tiny("tiny-llama"), tiny(draft_model));
+        common::failure(&[&["run", &model, "-p", "Hi", "--draft-model", &draft_model], options].concat())
+    };
+    let error = failed("tokenizer-gpt-2", &[]);
+    assert!(error.contains("has another vocabulary"), "{error}");
+    let error = failed("tiny-llama", &["--draft-max", "0"]);
+    assert!(error.contains("--draft-model is of no use"), "{error}");
+}
+
+#[test]
 fn every_command_shows_an_example() {
     let commands =
         ["demo", "run", "chat", "serve", "bench", "perplexity", "tokenize", "inspect", "pull", "list", "rm", "rank"];

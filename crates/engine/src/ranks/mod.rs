@@ -4,6 +4,7 @@
 mod answers;
 mod blocks;
 mod desk;
+mod drafting;
 mod embedding;
 mod front;
 mod layout;
@@ -26,7 +27,7 @@ pub use loading::Loading;
 pub use member::RankError;
 pub(crate) use plan::{CANDIDATES_MAX, Wanted};
 pub use process::{decline, model_bytes, run_rank};
-pub use protocol::{Job, Weights};
+pub use protocol::{DraftFile, Job, Weights};
 
 /// Reads a step plan as a rank does that got it from rank 0, tokens included. For fuzzing only.
 #[doc(hidden)]

@@ -10,7 +10,8 @@ use model::Gguf;
 use crate::ranks::leader::{Leader, send};
 use crate::ranks::loading::Pace;
 use crate::ranks::member::{Member, RankError};
-use crate::ranks::protocol::{FromRank, Job, ToRank};
+use crate::ranks::protocol::{DraftFile, FromRank, Job, ToRank};
+use crate::ranks::speculation::DraftModel;
 
 /// The listening thread waits this long at a time; it is woken at once when the connection ends.
 const LISTEN: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ fn work(
 ) -> Result<(), RankError> {
     let started = Instant::now();
     let file = Gguf::open(path)?;
-    check_same_model(&file, &job, path)?;
+    check_same_model(&file, job.model_bytes, path)?;
     let mut pace = Pace::new(started);
     let mut progress = |done: usize, total: usize| {
         if pace.is_due(Instant::now()) {
@@ -73,6 +74,8 @@ fn work(
             let _ = send(control, &loading);
         }
     };
+    // Before the weights, for which there is so much less room then.
+    let draft_model = if fabric.rank() == 0 { load_draft_model(&file, &job)? } else { None };
     let mut member = Member::load(fabric, &file, job, &mut progress)?;
     let load_ms = started.elapsed().as_secs_f64() * 1000.0;
     send(control, &FromRank::Ready { load_ms, weight_bytes: member.weight_bytes() })?;
@@ -83,15 +86,25 @@ fn work(
     if member.rank() > 0 {
         return member.follow();
     }
-    Leader::new(member, path, control, orders).lead()
+    Leader::new(member, draft_model, path, control, orders).lead()
 }
 
-fn check_same_model(file: &Gguf, job: &Job, path: &Path) -> Result<(), RankError> {
+/// The small model that drafts, if the job names one.
+fn load_draft_model(large: &Gguf, job: &Job) -> Result<Option<DraftModel>, RankError> {
+    let Some(DraftFile { path, model_bytes, .. }) = job.draft_model.as_ref().filter(|_| job.draft_max > 0) else {
+        return Ok(None);
+    };
+    let file = Gguf::open(Path::new(path))?;
+    check_same_model(&file, *model_bytes, Path::new(path))?;
+    DraftModel::load(&file, large, job).map(Some)
+}
+
+fn check_same_model(file: &Gguf, expected: u64, path: &Path) -> Result<(), RankError> {
     let found = model_bytes(file);
-    if found == job.model_bytes {
+    if found == expected {
         return Ok(());
     }
-    Err(RankError::OtherModel { path: path.display().to_string(), found, expected: job.model_bytes })
+    Err(RankError::OtherModel { path: path.display().to_string(), found, expected })
 }
 
 /// Bytes of all tensors of a model: the number that [`Job::model_bytes`] holds.

@@ -32,6 +32,11 @@ pub struct Job {
     pub token_latency_ms: Option<u32>,
     /// Most tokens that are drafted for a sequence in one step; 0 for none.
     pub draft_max: usize,
+    /// A small model whose drafts are checked where none are found in the text.
+    pub draft_model: Option<DraftFile>,
+    /// What a drafted token is taken to cost, in tokens that are generated in the same time; where there is nothing, that is
+    /// found out by the time that steps take.
+    pub draft_price: Option<f64>,
     /// Whether the ranks of the front's machine have more threads than it has cores, so that waiting ones must give
     /// theirs up.
     pub crowded: bool,
@@ -41,6 +46,17 @@ pub struct Job {
     pub kv_type: KvType,
     /// Where the weights are kept.
     pub weights: Weights,
+}
+
+/// Where rank 0 finds the draft model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DraftFile {
+    /// As the user named it.
+    pub model: String,
+    /// Where the front has it.
+    pub path: String,
+    /// Size of its files together.
+    pub model_bytes: u64,
 }
 
 /// Where ranks keep their weights.

@@ -6,7 +6,7 @@ use crate::guide::{Guide, Verdict};
 use crate::ranks::answers::Answer;
 use crate::ranks::embedding::Embedding;
 use crate::ranks::plan::Wanted;
-use crate::ranks::speculation::Speculation;
+use crate::ranks::speculation::{Guess, Outcome, Price, Speculation, Wish};
 use crate::request::{Drafts, FinishReason, Pooling, Request, TokenInfo};
 use crate::sampler::{LogProbabilities, Sampler};
 
@@ -157,18 +157,40 @@ impl Sequence {
         self.pending.len() - 1
     }
 
+    /// What the draft model is to draft for the next step, at most `most` tokens at this price, if it is.
+    pub(crate) fn wish(&self, most: usize, price: Price) -> Option<Wish<'_>> {
+        let most = most.min(self.most - self.generated - 1);
+        let (most, calibration) = self.speculation.as_ref()?.wish(most);
+        (most > 0).then(|| Wish::new(self.slot, &self.text, (most, calibration), price))
+    }
+
+    /// Takes guesses of the draft model, of which the first `drafted` are the draft for the next step.
+    pub(crate) fn take_guesses(&mut self, guesses: &[Guess], drafted: usize) {
+        if let Some(speculation) = &mut self.speculation {
+            self.pending.extend_from_slice(speculation.take_guesses(guesses, drafted));
+        }
+    }
+
+    /// How many tokens the draft for the next step has.
+    pub(crate) fn drafted(&self) -> usize {
+        self.pending.len().saturating_sub(1)
+    }
+
     /// The draft does not fit into the step after all.
     pub(crate) fn retract(&mut self) {
         self.pending.truncate(1);
         self.speculation.iter_mut().for_each(Speculation::retract);
     }
 
-    /// The step is over, in which each drafted token has cost as much as `price` others: returns those that were right.
-    pub(crate) fn settle(&mut self, price: f64) -> &[u32] {
-        let right = self.speculation.as_mut().map_or(0, |speculation| speculation.settle(price));
-        // The token drawn last is not evaluated yet.
+    /// The step is over, in which drafts had this price: says what came of its draft.
+    pub(crate) fn settle(&mut self, price: Price) -> Outcome {
+        self.speculation.as_mut().map_or_else(Outcome::default, |speculation| speculation.settle(price))
+    }
+
+    /// The last `count` tokens before the one that was drawn last, which is not evaluated yet.
+    pub(crate) fn before_last(&self, count: usize) -> &[u32] {
         let end = self.text.len() - 1;
-        &self.text[end - right..end]
+        &self.text[end - count..end]
     }
 
     /// What came of all drafts.

@@ -50,6 +50,8 @@ impl Group {
             step_tokens: 80,
             token_latency_ms: None,
             draft_max: 0,
+            draft_model: None,
+            draft_price: None,
             crowded: true,
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,

@@ -107,8 +107,15 @@ fn work(joined: Joined, model: Option<&str>) -> anyhow::Result<()> {
     .with_context(|| format!("rank {rank}"))
 }
 
-fn run_model(model: Option<&str>, joined: Joined, job: Job) -> anyhow::Result<()> {
-    let path = match model_path(model, &job) {
+fn run_model(model: Option<&str>, joined: Joined, mut job: Job) -> anyhow::Result<()> {
+    let found = model_path(model, (&job.model, &job.path, job.model_bytes)).and_then(|path| {
+        if let Some(draft) = job.draft_model.as_mut().filter(|_| joined.rank == 0) {
+            let found = model_path(None, (&draft.model, &draft.path, draft.model_bytes))?;
+            draft.path = found.display().to_string();
+        }
+        Ok(path)
+    });
+    let path = match found {
         Ok(path) => path,
         Err(error) => {
             decline(joined, &format!("{error:#}"));
@@ -124,15 +131,16 @@ fn secret_from_stdin() -> anyhow::Result<Secret> {
     Ok(Secret::from_bytes(bytes.trim_ascii())?)
 }
 
-/// Where this machine has the model: as told, else where the front has it, else by the name the front was given.
-fn model_path(model: Option<&str>, job: &Job) -> anyhow::Result<PathBuf> {
+/// Where this machine has the model that the front knows by that name, at that path and with so many bytes: as told, else where
+/// the front has it, else by the name.
+fn model_path(model: Option<&str>, (named, path, bytes): (&str, &str, u64)) -> anyhow::Result<PathBuf> {
     if let Some(model) = model {
         return Ok(models::resolve(model, false)?.path);
     }
-    let same = |path: &Path| Gguf::open(path).is_ok_and(|file| model_bytes(&file) == job.model_bytes);
-    if same(Path::new(&job.path)) {
-        return Ok(PathBuf::from(&job.path));
+    let same = |path: &Path| Gguf::open(path).is_ok_and(|file| model_bytes(&file) == bytes);
+    if same(Path::new(path)) {
+        return Ok(PathBuf::from(path));
     }
-    let resolved = models::resolve(&job.model, false);
-    Ok(resolved.with_context(|| format!("this machine does not have {}: name it with --model", job.model))?.path)
+    let resolved = models::resolve(named, false);
+    Ok(resolved.with_context(|| format!("this machine does not have {named}: name it with --model"))?.path)
 }

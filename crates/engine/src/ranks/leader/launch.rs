@@ -1,13 +1,11 @@
 //! What begins a step: who takes part, with what, and where there is room for it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::ranks::leader::{ANSWERS_AHEAD_MAX, Begun, Flight, Hidden, Leader};
 use crate::ranks::member::RankError;
 use crate::ranks::plan::{Asked, Wanted};
 use crate::ranks::protocol::FromRank;
-use crate::ranks::sequence::Sequence;
-use crate::ranks::speculation::DRAFTS_MAX;
 
 impl Leader<'_> {
     /// Begins the next step, if there is one and a stage to begin it. Returns whether it did.
@@ -18,32 +16,62 @@ impl Leader<'_> {
         }
         let room = self.pace.room(self.member.job().step_tokens);
         self.schedule.next(if self.shares_step() { 1 } else { free }, room, &mut self.shares);
+        let prompt_tokens = self.place_shares();
         if self.shares.is_empty() {
             return Ok(false);
         }
+        // Drafts take none of the room: their time is in that of steps without prompts, which was left free. What the draft
+        // model has not seen yet is not, so it gets what the prompts leave.
+        let left = room.saturating_sub(prompt_tokens);
+        let drafting = self.drafting.draft(&mut self.sequences, &self.shares, left)?;
+        let (asked, owners, hidden) = self.assemble();
         let alone = !self.flights.iter().any(|flight| matches!(flight, Flight::Step { .. }));
-        let mut begun = Begun { at: Instant::now(), first_stage: Duration::ZERO, alone, prompt_tokens: 0, tokens: 0 };
-        self.step.clear();
-        let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
-        let mut drafts = DRAFTS_MAX;
-        let mut busy = self.awaited();
-        let shares = std::mem::take(&mut self.shares);
-        for share in &shares {
-            let at = |sequence: &Sequence| sequence.slot == share.slot;
-            let Some(prompt) = self.sequences.iter().find(|it| at(it)).map(|it| it.prompt_left() > 0) else { continue };
+        let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
+        let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
+        let at = Instant::now();
+        self.member.lead_step(&self.step)?;
+        let (first_stage, tokens) = (at.elapsed(), self.step.tokens.len());
+        let begun = Begun { at, drafting, first_stage, alone, prompt_tokens, tokens };
+        self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
+        if prompt_tokens > 0 {
+            self.cache_changed = true;
+            self.tell_cache()?;
+            self.tell(&FromRank::Progress {})?;
+        }
+        Ok(true)
+    }
+
+    /// Makes room for what sequences are to take in the next step; those for which there is none get their turn later. Returns
+    /// how many tokens of prompts are left.
+    fn place_shares(&mut self) -> usize {
+        let (mut busy, mut prompt_tokens) = (self.awaited(), 0);
+        let mut shares = std::mem::take(&mut self.shares);
+        shares.retain(|share| {
+            let sequence = self.sequences.iter().find(|sequence| sequence.slot == share.slot);
+            let Some((id, prompt)) = sequence.map(|it| (it.id, it.prompt_left() > 0)) else { return false };
             if !self.make_room(share.slot, share.tokens, &busy) {
                 self.schedule.postpone(*share, prompt);
-                continue;
+                return false;
             }
-            let Some(sequence) = self.sequences.iter_mut().find(|it| at(it)) else { continue };
-            busy.push(sequence.id);
-            if prompt {
-                begun.prompt_tokens += share.tokens;
-            } else {
-                match sequence.draft(drafts) {
-                    drafted if self.blocks.reserve(share.slot, 1 + drafted) => drafts -= drafted,
-                    _ => sequence.retract(),
-                }
+            busy.push(id);
+            prompt_tokens += if prompt { share.tokens } else { 0 };
+            true
+        });
+        self.shares = shares;
+        prompt_tokens
+    }
+
+    /// Puts the next step together. Returns what is asked of it, whom each answer concerns, and whose hidden states are wanted.
+    fn assemble(&mut self) -> (Vec<Asked>, Vec<u64>, Vec<Hidden>) {
+        self.step.clear();
+        let (mut asked, mut owners, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
+        for share in &self.shares {
+            let Some(sequence) = self.sequences.iter_mut().find(|sequence| sequence.slot == share.slot) else {
+                continue;
+            };
+            let drafted = sequence.drafted();
+            if drafted > 0 && !self.blocks.reserve(share.slot, 1 + drafted) {
+                sequence.retract();
             }
             let (tokens, wanted) = sequence.take(share.tokens);
             self.step.push(share.slot, self.blocks.len(share.slot), tokens, wanted);
@@ -60,22 +88,7 @@ impl Leader<'_> {
                 _ => {}
             }
         }
-        self.shares = shares;
-        begun.tokens = self.step.tokens.len();
-        if begun.tokens == 0 {
-            return Ok(false);
-        }
-        let rows = hidden.iter().map(|hidden| hidden.rows.len()).sum();
-        let bytes = self.member.answer_bytes(&asked) + self.member.hidden_bytes(rows);
-        self.member.lead_step(&self.step)?;
-        begun.first_stage = begun.at.elapsed();
-        self.flights.push_back(Flight::Step { asked, owners, hidden, bytes, begun });
-        if begun.prompt_tokens > 0 {
-            self.cache_changed = true;
-            self.tell_cache()?;
-            self.tell(&FromRank::Progress {})?;
-        }
-        Ok(true)
+        (asked, owners, hidden)
     }
 
     /// Makes room for `tokens` more tokens of the sequence in `slot`. Those have to make way that are least urgent, of equals

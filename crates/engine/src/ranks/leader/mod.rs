@@ -14,13 +14,14 @@ use fabric::ControlSender;
 use crate::backend::CacheUse;
 use crate::guide::Guides;
 use crate::ranks::blocks::{BLOCK, Blocks};
+use crate::ranks::drafting::Drafting;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
 use crate::ranks::plan::{Asked, Signal, Step};
 use crate::ranks::protocol::{FromRank, ToRank};
 use crate::ranks::schedule::{Schedule, Share};
 use crate::ranks::sequence::Sequence;
-use crate::ranks::speculation::StepCost;
+use crate::ranks::speculation::DraftModel;
 use crate::request::{Drafts, FinishReason, RankStatistics, Request};
 
 /// How often an idle leader lets the other ranks know that it lives. Far below the fabric's deadline.
@@ -50,7 +51,7 @@ pub(crate) struct Leader<'a> {
     guides: Guides,
     schedule: Schedule,
     pace: Pace,
-    cost: StepCost,
+    drafting: Drafting,
     /// Generations that have ended but for the ranks' reports.
     ended: VecDeque<Ended>,
     /// What is under way, in order.
@@ -72,6 +73,8 @@ enum Flight {
 #[derive(Clone, Copy)]
 struct Begun {
     at: Instant,
+    /// How long its drafts took before that.
+    drafting: Duration,
     /// How long the first stage took.
     first_stage: Duration,
     /// Whether no other step was under way.
@@ -106,6 +109,7 @@ impl<'a> Leader<'a> {
     /// `model` is the file that the rank has loaded.
     pub(crate) fn new(
         member: Member,
+        draft_model: Option<DraftModel>,
         model: &Path,
         control: &'a mut ControlSender,
         orders: &'a Receiver<ToRank>,
@@ -123,7 +127,7 @@ impl<'a> Leader<'a> {
             guides: Guides::new(model, &job.end_tokens),
             schedule: Schedule::default(),
             pace: Pace::new(job.token_latency_ms.map(|latency| Duration::from_millis(latency.into()))),
-            cost: StepCost::default(),
+            drafting: Drafting::new(draft_model, job.draft_price),
             ended: VecDeque::new(),
             flights: VecDeque::new(),
             shares: Vec::new(),

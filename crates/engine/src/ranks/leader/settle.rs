@@ -6,6 +6,7 @@ use crate::ranks::leader::{Begun, Ended, Flight, Hidden, Leader, send};
 use crate::ranks::member::RankError;
 use crate::ranks::plan::Asked;
 use crate::ranks::protocol::FromRank;
+use crate::ranks::speculation::Outcome;
 use crate::request::FinishReason;
 
 impl Leader<'_> {
@@ -33,9 +34,9 @@ impl Leader<'_> {
     fn learn_pace(&mut self, begun: &Begun, answered: bool) {
         let stages = self.member.job().layout.pipeline as u32;
         let took = if answered && begun.alone { begun.at.elapsed() } else { begun.first_stage * stages };
-        self.pace.learn(begun.prompt_tokens, took);
+        self.pace.learn(begun.prompt_tokens, took + begun.drafting);
         if begun.prompt_tokens == 0 {
-            self.cost.learn(begun.tokens, took.as_secs_f64());
+            self.drafting.learn_step(begun.tokens, took.as_secs_f64());
         }
     }
 
@@ -43,7 +44,7 @@ impl Leader<'_> {
     fn hear_answers(&mut self, asked: &[Asked], owners: &[u64]) -> Result<(), RankError> {
         let mut tokens = Vec::new();
         let mut ended = Vec::new();
-        let price = self.cost.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
+        let price = self.drafting.price(self.sequences.iter().filter(|sequence| sequence.prompt_left() == 0).count());
         for (asked, owners) in asked.chunks(LOGIT_ROWS).zip(owners.chunks(LOGIT_ROWS)) {
             let (answers, end_tokens) = self.member.receive_answers(asked)?;
             for (index, (&asked, &id)) in asked.iter().zip(owners).enumerate() {
@@ -53,11 +54,15 @@ impl Leader<'_> {
                 if let Some((tokens, cached)) = outgoing.prompt {
                     send(self.control, &FromRank::Prompt { id, tokens, cached })?;
                 }
-                if let Some(finish) = outgoing.finish {
-                    ended.push((id, finish));
-                } else if outgoing.ready {
-                    self.blocks.extend(sequence.slot, sequence.settle(price));
-                    self.schedule.wake(sequence.slot);
+                if outgoing.ready || outgoing.finish.is_some() {
+                    let Outcome { right, gain } = sequence.settle(price);
+                    self.drafting.learn_gain(gain);
+                    if let Some(finish) = outgoing.finish {
+                        ended.push((id, finish));
+                    } else {
+                        self.blocks.extend(sequence.slot, sequence.before_last(right));
+                        self.schedule.wake(sequence.slot);
+                    }
                 }
                 tokens.extend(outgoing.token.map(|token| (id, token)));
             }

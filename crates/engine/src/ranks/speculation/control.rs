@@ -36,12 +36,15 @@ impl Control {
         self.pause = self.pause.saturating_sub(1);
     }
 
-    /// Of `drafted` tokens, each of which cost as much as `price` others, so many were right.
-    pub(crate) fn learn(&mut self, drafted: usize, accepted: usize, price: f64) {
-        let gain = accepted as f64 - price * drafted as f64;
+    /// Of `drafted` tokens so many were right. All of it has cost as much as `cost` tokens, also where nothing was drafted.
+    pub(crate) fn learn(&mut self, drafted: usize, accepted: usize, cost: f64) {
+        let gain = accepted as f64 - cost;
         self.credit = (self.credit + gain).min(CREDIT_MAX);
-        self.length =
-            if accepted == drafted { 2 * drafted } else { accepted + 1 }.clamp(2, self.most.max(2)).min(self.most);
+        // A draft that was made shorter for other reasons says only that it was wrong, if it was.
+        if accepted < drafted || drafted >= self.length {
+            let length = if accepted == drafted { 2 * drafted } else { accepted + 1 };
+            self.length = length.clamp(2, self.most.max(2)).min(self.most);
+        }
         if gain > 0.0 {
             self.next_pause = PAUSE;
         }
@@ -66,12 +69,12 @@ mod tests {
         let mut lengths = Vec::new();
         for _ in 0..4 {
             lengths.push(control.length());
-            control.learn(control.length(), control.length(), PRICE);
+            control.learn(control.length(), control.length(), PRICE * control.length() as f64);
         }
         assert_eq!(lengths, [3, 6, 12, 15]);
         let mut tries = 0;
         while control.length() > 0 {
-            control.learn(control.length(), 0, PRICE);
+            control.learn(control.length(), 0, PRICE * control.length() as f64);
             tries += 1;
         }
         assert!(tries <= 5, "{tries}");
@@ -86,8 +89,17 @@ mod tests {
     fn none_are_made_where_none_may_be() {
         let mut control = Control::new(0);
         assert_eq!(control.length(), 0);
-        control.learn(0, 0, PRICE);
+        control.learn(0, 0, 0.0);
         assert_eq!(control.length(), 0);
+    }
+
+    #[test]
+    fn what_brings_no_draft_costs_as_well() {
+        let mut control = Control::new(15);
+        let tries = std::iter::from_fn(|| (control.length() > 0).then(|| control.learn(0, 0, 0.4))).take(99).count();
+        assert_eq!(tries, 4);
+        (0..PAUSE).for_each(|_| control.pass());
+        assert_eq!(control.length(), 3);
     }
 
     proptest! {
@@ -103,7 +115,7 @@ mod tests {
                 if length > 0 {
                     let right = rights.next().unwrap_or(0).min(length);
                     balance += right as f64 - price * length as f64;
-                    control.learn(length, right, price);
+                    control.learn(length, right, price * length as f64);
                 }
             }
             prop_assert!(balance > -0.02 * f64::from(steps), "{balance}");

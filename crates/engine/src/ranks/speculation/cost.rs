@@ -30,12 +30,27 @@ impl StepCost {
     /// How many tokens would have been generated in the time that a drafted token adds to a step of `sequences` sequences.
     pub(crate) fn price(&self, sequences: usize) -> f64 {
         let sequences = sequences.max(1) as f64;
+        let share = match self.line(sequences) {
+            Some((each, step)) => (each / step).clamp(0.02, 1.0),
+            None => UNKNOWN / (1.0 + UNKNOWN * (sequences - 1.0)),
+        };
+        share * sequences
+    }
+
+    /// Seconds in which a token is generated in steps of one token of each of `sequences` sequences, if that is known.
+    pub(crate) fn seconds_per_token(&self, sequences: usize) -> Option<f64> {
+        let sequences = sequences.max(1) as f64;
+        let alike = || Some(self.seconds / self.weight).filter(|&seconds| seconds > 0.0);
+        Some(self.line(sequences).map(|(_, step)| step).or_else(alike)? / sequences)
+    }
+
+    /// Seconds that each token adds to a step, and those of a step of so many, where steps of several kinds were seen.
+    fn line(&self, tokens: f64) -> Option<(f64, f64)> {
         let spread = self.weight * self.tokens_squared - self.tokens * self.tokens;
         let each = (self.weight * self.products - self.tokens * self.seconds) / spread;
-        let step = (self.seconds + each * (sequences * self.weight - self.tokens)) / self.weight;
+        let step = (self.seconds + each * (tokens * self.weight - self.tokens)) / self.weight;
         let known = spread > 1e-6 * self.tokens_squared && each.is_finite() && step > 0.0;
-        let share = if known { (each / step).clamp(0.02, 1.0) } else { UNKNOWN / (1.0 + UNKNOWN * (sequences - 1.0)) };
-        share * sequences
+        known.then_some((each, step))
     }
 }
 

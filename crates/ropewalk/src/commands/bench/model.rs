@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, model: &ModelOptions) -> anyhow::Result
     }
     let mut roofline = arguments.roofline.then(|| Roofline::new(model, &arguments.layout)).transpose()?;
     // What is measured is the cost of a token, not how well it can be guessed.
-    let draft_max = arguments.layout.draft_max.or(Some(0));
+    let draft_max = arguments.layout.draft_max.or(arguments.layout.draft_model.is_none().then_some(0));
     let layout = LayoutOptions { draft_max, ..arguments.layout.clone() };
     let session = Session::start_parallel(model, &layout, arguments.parallel.into())?;
     check_lengths(&rows, session.engine.model().context)?;
