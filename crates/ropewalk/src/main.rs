@@ -19,6 +19,7 @@ mod ranks;
 mod session;
 mod table;
 mod text;
+mod tls;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -169,6 +169,13 @@ fn servers_that_cannot_be() {
         (&["serve", &model, "--api-key-file", keys], &[keys, "line 3", "requests-per-minute"]),
         (&["serve", &model, "--api-key-file", "/dev/null"], &["no API key in /dev/null"]),
         (&["serve", &model, "--api-key", ""], &["not be empty"]),
+        (
+            &["serve", &model, "--ssl-certfile", "/dev/null", "--listen", "127.0.0.1:0"],
+            &["no certificate in /dev/null"],
+        ),
+        (&["serve", &model, "--ssl-keyfile", "/dev/null", "--listen", "127.0.0.1:0"], &["/dev/null", "--ssl-certfile"]),
+        (&["serve", &model, "--cors-origin", "chat.example"], &["must be * or a scheme"]),
+        (&["serve", &model, "--log-level", "access=loud"], &["must be error, warn"]),
         (&["serve"], &["MODEL"]),
         (&["serve", "--models-dir", empty], &["no .gguf file", empty]),
         (&["serve", "--models-dir", "/nowhere/at/all"], &["/nowhere/at/all", "--models-dir"]),

@@ -6,10 +6,14 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Running, tiny, wait_for};
 use rustix::process::Signal;
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
 /// A server with two ranks, and the address it says it listens on.
@@ -21,7 +25,7 @@ fn serve_with(arguments: &[&str]) -> (Running, String) {
     let mut running = Running::start(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
     let mut line = String::new();
     BufReader::new(running.0.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
-    let address = line.split("http://").nth(1).unwrap_or_else(|| panic!("no address in {line:?}"));
+    let address = line.split("://").nth(1).unwrap_or_else(|| panic!("no address in {line:?}"));
     let address = address.split_whitespace().next().unwrap().to_owned();
     (running, address)
 }
@@ -171,6 +175,51 @@ fn keys_come_from_a_file_which_is_read_anew_on_a_hangup() {
     assert_eq!(status_with(&address, "sk-2"), "HTTP/1.1 200 OK");
     running.signal(Signal::TERM);
     assert_eq!(running.finish().0, Some(0));
+}
+
+/// Writes a new certificate for `localhost` and its key into `folder`.
+fn certify(folder: &Path) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+/// Whether the server at `address` proves by the certificate `trusted` that it is `localhost`, and answers.
+fn answers_securely(address: &str, trusted: &CertificateDer<'static>) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+    let config =
+        config.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots).with_no_client_auth();
+    let client = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut stream = StreamOwned::new(client, TcpStream::connect(address).unwrap());
+    let asked = stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    asked.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.starts_with("HTTP/1.1 200")
+}
+
+#[test]
+fn certificates_are_read_anew_on_a_hangup() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = certify(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (model, certificate, key) = (tiny("tiny-llama"), path("cert.pem"), path("key.pem"));
+    let files = ["--ssl-certfile", &certificate, "--ssl-keyfile", &key];
+    let (mut running, address) = serve_with(&[&[model.as_str(), "--ranks", "1"], files.as_slice()].concat());
+    assert!(answers_securely(&address, &first));
+    let second = certify(folder.path());
+    running.signal(Signal::HUP);
+    wait_for(|| answers_securely(&address, &second).then_some(()));
+    assert!(!answers_securely(&address, &first));
+    // What cannot be used changes nothing, and the log says why.
+    std::fs::write(&certificate, "no certificate").unwrap();
+    let mut log = BufReader::new(running.0.stderr.take().unwrap());
+    running.signal(Signal::HUP);
+    let mut line = String::new();
+    log.read_line(&mut line).unwrap();
+    assert!(line.contains("stays as it was") && line.contains(&certificate), "{line}");
+    assert!(answers_securely(&address, &second));
 }
 
 #[test]

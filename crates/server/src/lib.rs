@@ -38,6 +38,7 @@ mod serve;
 mod sse;
 mod stamp;
 mod stream;
+mod tls;
 mod tools;
 
 pub use keys::{Key, KeyFileError, KeyLimits, Keys, parse_keys};
@@ -45,3 +46,4 @@ pub use listen::{BindError, Listener, bind};
 pub use models::{Loaded, Loader, Models, Offer, Room, parse_keep_alive};
 pub use options::Options;
 pub use serve::{Drained, serve};
+pub use tls::{Tls, TlsError};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::keys::Keys;
+use crate::tls::Tls;
 
 /// Limits and time-outs of the server. The defaults suit one machine on a desk.
 #[derive(Debug, Clone)]
@@ -11,6 +12,10 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// Connections served at once; further ones wait in the operating system's backlog.
     pub connections_max: usize,
+    /// What connections are encrypted with; `None` leaves them in the clear.
+    pub tls: Option<Tls>,
+    /// Time a client has to agree on the encryption.
+    pub handshake_timeout: Duration,
     /// Time a client has to send the head of a request, and how long an idle connection is kept.
     pub header_timeout: Duration,
     /// Time a client has to send the body of a request.
@@ -39,6 +44,8 @@ impl Default for Options {
         Self {
             body_bytes_max: 4 << 20,
             connections_max: 512,
+            tls: None,
+            handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),

@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -54,6 +55,7 @@ pub async fn serve(
     let router = app::router(Arc::clone(&app));
     let slots = Arc::new(Semaphore::new(app.options.connections_max));
     let graceful = GracefulShutdown::new();
+    let (open, closing) = watch::channel(());
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     let models = app.models.clone();
@@ -62,9 +64,10 @@ pub async fn serve(
         tokio::select! {
             () = &mut shutdown => break,
             (stream, client, slot) = accept(&listener.socket, &slots) => {
-                let connection = connection(stream, router.clone().layer(Extension(client)), graceful.watcher(), app.options.clone());
+                let router = router.clone().layer(Extension(client));
+                let connection = Connection { router, watcher: graceful.watcher(), closing: closing.clone(), options: app.options.clone() };
                 connections.spawn(async move {
-                    connection.await;
+                    connection.serve(stream).await;
                     drop(slot);
                 });
             }
@@ -72,7 +75,7 @@ pub async fn serve(
             () = &mut managed => {}
         }
     }
-    drop(listener);
+    drop((listener, open));
     drain(connections, graceful, &stop, app.options.drain_timeout).await
 }
 
@@ -91,20 +94,43 @@ async fn accept(socket: &TcpListener, slots: &Arc<Semaphore>) -> (TcpStream, Cli
     }
 }
 
-/// Serves one connection to its end.
-async fn connection(stream: TcpStream, router: Router, watcher: Watcher, options: Options) {
-    // Tokens are small and must not wait for more of them. A failure only costs that.
-    let _ = stream.set_nodelay(true);
-    let stream = TokioIo::new(WriteDeadline::new(stream, options.write_timeout));
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(options.header_timeout)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_headers(HEADERS_MAX)
-        .serve_connection(stream, TowerToHyperService::new(router));
-    if let Err(error) = watcher.watch(connection).await {
-        // Clients that leave in the middle are everyday life.
-        tracing::debug!(%error, "a connection ended early");
+/// What serves one connection.
+struct Connection {
+    router: Router,
+    watcher: Watcher,
+    /// Whose sender is gone once no further requests are taken.
+    closing: watch::Receiver<()>,
+    options: Options,
+}
+
+impl Connection {
+    /// Serves `stream` to its end.
+    async fn serve(mut self, stream: TcpStream) {
+        // Tokens are small and must not wait for more of them. A failure only costs that.
+        let _ = stream.set_nodelay(true);
+        let stream = WriteDeadline::new(stream, self.options.write_timeout);
+        let Some(tls) = self.options.tls.clone() else { return self.speak(stream).await };
+        tokio::select! {
+            accepted = tls.accept(stream, self.options.handshake_timeout) => match accepted {
+                Ok(stream) => self.speak(stream).await,
+                Err(error) => tracing::debug!(%error, "a connection could not be encrypted"),
+            },
+            // It carries no request yet.
+            _ = self.closing.changed() => {}
+        }
+    }
+
+    async fn speak(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.options.header_timeout)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .max_headers(HEADERS_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(self.router));
+        if let Err(error) = self.watcher.watch(connection).await {
+            // Clients that leave in the middle are everyday life.
+            tracing::debug!(%error, "a connection ended early");
+        }
     }
 }
 

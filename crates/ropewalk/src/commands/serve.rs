@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::{Keys, Models, Room, parse_keep_alive};
+use server::{Keys, Models, Room, Tls, parse_keep_alive};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::http::HttpOptions;
@@ -15,6 +15,7 @@ use crate::logging::LogOptions;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
 use crate::session::Sharing;
+use crate::tls::TlsOptions;
 
 /// How long one of several models stays unless said otherwise.
 const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
@@ -55,6 +56,8 @@ pub(crate) struct Arguments {
     keys: KeyOptions,
     #[command(flatten)]
     http: HttpOptions,
+    #[command(flatten)]
+    tls: TlsOptions,
     #[command(flatten)]
     pub(crate) log: LogOptions,
     /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
@@ -104,18 +107,22 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
     let keys = Keys::new(arguments.keys.read()?);
+    let tls = arguments.tls.load()?;
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
-    let signals = runtime.block_on(async { StopSignals::listen() })?;
-    runtime.spawn(reload(arguments.keys.clone(), keys.clone()));
+    let stop = runtime.block_on(async { StopSignals::listen() })?;
+    let hangups = runtime.block_on(async { hear(SignalKind::hangup()) })?;
+    runtime.spawn(reload(hangups, arguments.keys.clone(), keys.clone(), tls.clone()));
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let scheme = if tls.is_some() { "https" } else { "http" };
     let options = server::Options {
+        tls,
         queue_timeout: arguments.queue_timeout.map(seconds),
         request_timeout: arguments.request_timeout.map(seconds),
         ..arguments.http.options(keys)
     };
-    eprintln!("{what} served at http://{}", listener.address());
-    let drained = runtime.block_on(server::serve(listener, models.clone(), options, shutdown(signals)));
+    eprintln!("{what} served at {scheme}://{}", listener.address());
+    let drained = runtime.block_on(server::serve(listener, models.clone(), options, shutdown(stop)));
     if drained.cancelled > 0 {
         eprintln!("{} requests were cancelled", drained.cancelled);
     }
@@ -162,13 +169,15 @@ impl Arguments {
     }
 }
 
-/// Reads the keys anew whenever the process is told to (SIGHUP). If they cannot be read, those of before stay.
-async fn reload(options: KeyOptions, keys: Keys) {
-    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+/// Reads keys and certificates anew whenever the process is told to (SIGHUP). What cannot be read stays as it was.
+async fn reload(mut hangups: Signal, options: KeyOptions, keys: Keys, tls: Option<Tls>) {
     while hangups.recv().await.is_some() {
         match options.read() {
             Ok(read) => keys.replace(read),
             Err(error) => tracing::error!("the API keys stay as they were: {error:#}"),
+        }
+        if let Some(Err(error)) = tls.as_ref().map(Tls::reload) {
+            tracing::error!("the certificate stays as it was: {error}");
         }
     }
 }
@@ -182,8 +191,7 @@ struct StopSignals {
 impl StopSignals {
     /// Hears all that come from now on.
     fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot handle signals");
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self { interrupt: hear(SignalKind::interrupt())?, terminate: hear(SignalKind::terminate())? })
     }
 
     async fn next(&mut self) {
@@ -192,6 +200,10 @@ impl StopSignals {
             _ = self.terminate.recv() => {}
         }
     }
+}
+
+fn hear(kind: SignalKind) -> anyhow::Result<Signal> {
+    signal(kind).context("cannot handle signals")
 }
 
 /// Ends when the process is asked to stop. If it is asked once more, it ends at once.

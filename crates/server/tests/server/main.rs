@@ -25,6 +25,7 @@ mod rerank;
 mod responses;
 mod script;
 mod shutdown;
+mod tls;
 mod tokenization;
 mod tool_dialects;
 mod tools;
