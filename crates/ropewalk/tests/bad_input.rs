@@ -176,6 +176,10 @@ fn servers_that_cannot_be() {
         (&["serve", &model, "--ssl-keyfile", "/dev/null", "--listen", "127.0.0.1:0"], &["/dev/null", "--ssl-certfile"]),
         (&["serve", &model, "--cors-origin", "chat.example"], &["must be * or a scheme"]),
         (&["serve", &model, "--log-level", "access=loud"], &["must be error, warn"]),
+        (
+            &["serve", &model, "--otlp-traces-endpoint", "localhost:4318", "--listen", "127.0.0.1:0"],
+            &["not the URL of a collector"],
+        ),
         (&["serve"], &["MODEL"]),
         (&["serve", "--models-dir", empty], &["no .gguf file", empty]),
         (&["serve", "--models-dir", "/nowhere/at/all"], &["/nowhere/at/all", "--models-dir"]),

@@ -44,7 +44,7 @@ impl App {
     /// The state of a server of `models` at `address`.
     pub(crate) fn new(models: Models, options: Options, address: SocketAddr, stopping: watch::Receiver<bool>) -> Self {
         let hosts = Hosts::new(address, &options.allowed_hosts);
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(options.traces.as_ref());
         let preparing = Arc::new(Semaphore::new(thread::available_parallelism().map_or(1, usize::from)));
         Self { models, options, metrics, responses: Responses::default(), hosts, stopping, preparing }
     }
@@ -56,7 +56,7 @@ impl App {
         read: impl FnOnce(&App, &Value, &ModelInfo) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(Arc<Lease>, T), ApiError> {
         let (patience, streams_by_default) = (body.patience(), body.dialect() == Dialect::Ollama);
-        let asker = Asker { client: body.client(), deadline: self.deadline(body.timeout()) };
+        let asker = Asker { client: body.client(), tally: body.tally(), deadline: self.deadline(body.timeout()) };
         let body = self.work(move |_| body.parse()).await?;
         let name = request::model_name(&body);
         if body.get("stream").map_or(streams_by_default, |stream| *stream == true) {

@@ -15,6 +15,7 @@ use crate::client::Client;
 use crate::dialect::Dialect;
 use crate::error::{ApiError, Code};
 use crate::patience::Patience;
+use crate::tally::Tally;
 
 /// The header in which a client says for how many seconds it waits.
 const REQUEST_TIMEOUT: &str = "x-request-timeout";
@@ -25,6 +26,7 @@ pub(crate) struct JsonBody {
     dialect: Dialect,
     patience: Patience,
     client: Client,
+    tally: Tally,
     timeout: Option<Duration>,
 }
 
@@ -52,6 +54,11 @@ impl JsonBody {
     /// Who sends it.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// Where it is counted what the answer takes.
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally.clone()
     }
 
     /// Within which time the client wants its answer, if it says so.
@@ -82,11 +89,12 @@ impl FromRequest<Arc<App>> for JsonBody {
         }
         let dialect = Dialect::of(request.uri());
         let client = request.extensions().get::<Client>().cloned().unwrap_or_default();
+        let tally = request.extensions().get::<Tally>().cloned().unwrap_or_default();
         let timeout = timeout(request.headers())?;
         let patience = request.extensions().get::<Patience>().cloned().unwrap_or_default();
         let read = tokio::time::timeout(app.options.body_timeout, Bytes::from_request(request, app)).await;
         let read = read.map_err(|_| ApiError::new(Code::RequestTimeout, "the body did not arrive in time"))?;
-        read.map(|bytes| Self { bytes, dialect, patience, client, timeout }).map_err(|rejection| {
+        read.map(|bytes| Self { bytes, dialect, patience, client, tally, timeout }).map_err(|rejection| {
             let message = rejection.body_text();
             if rejection.into_response().status() == StatusCode::PAYLOAD_TOO_LARGE {
                 let limit = app.options.body_bytes_max;

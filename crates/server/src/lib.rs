@@ -38,8 +38,10 @@ mod serve;
 mod sse;
 mod stamp;
 mod stream;
+mod tally;
 mod tls;
 mod tools;
+mod traces;
 
 pub use keys::{Key, KeyFileError, KeyLimits, Keys, parse_keys};
 pub use listen::{BindError, Listener, bind};
@@ -47,3 +49,4 @@ pub use models::{Loaded, Loader, Models, Offer, Room, parse_keep_alive};
 pub use options::Options;
 pub use serve::{Drained, serve};
 pub use tls::{Tls, TlsError};
+pub use traces::{Traces, TracesError};

@@ -20,6 +20,8 @@ use crate::app::App;
 use crate::error::{ApiError, Code};
 use crate::exposition;
 use crate::keys::Account;
+use crate::tally::Tally;
+use crate::traces::Traces;
 
 /// Upper ends of the buckets for waiting and prompt times, in seconds.
 const LATENCY_S: [f64; 20] = [
@@ -90,16 +92,16 @@ struct GenerationMetrics {
     memory: Family<Rank, Gauge>,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
+impl Metrics {
+    /// All zero, with what becomes of `traces` among them.
+    pub(crate) fn new(traces: Option<&Traces>) -> Self {
         let mut registry = Registry::default();
         let http = Family::default();
         registry.register("ropewalk:http_requests", "HTTP requests by route and status", http.clone());
+        traces.iter().for_each(|traces| traces.register(&mut registry));
         Self { registry, http }
     }
-}
 
-impl Metrics {
     /// Counts one HTTP request.
     pub(crate) fn count_http(&self, route: &str, status: u16) {
         self.http.get_or_create(&Http { route: route.to_owned(), status: u64::from(status) }).inc();
@@ -125,11 +127,12 @@ impl ModelMetrics {
         Self { registry, up, running, waiting, cache, preemptions, generations }
     }
 
-    /// A meter for a generation that was just submitted, whose tokens `account` pays.
-    pub(crate) fn meter(&self, account: Option<Arc<Account>>) -> Meter {
+    /// A meter for a generation that was just submitted, whose tokens `account` pays and `tally` counts.
+    pub(crate) fn meter(&self, account: Option<Arc<Account>>, tally: Tally) -> Meter {
         Meter {
             metrics: Arc::clone(&self.generations),
             account,
+            tally,
             submitted: Instant::now(),
             latest: None,
             counted: 0,
@@ -206,6 +209,7 @@ pub(crate) struct Meter {
     metrics: Arc<GenerationMetrics>,
     /// Where its tokens are counted as well.
     account: Option<Arc<Account>>,
+    tally: Tally,
     submitted: Instant,
     /// When the latest token came.
     latest: Option<Instant>,
@@ -236,6 +240,7 @@ impl Meter {
         }
         self.counted += count;
         self.metrics.generated_tokens.inc_by(count as u64);
+        self.tally.generated(count, now);
         self.charge(count);
     }
 
@@ -247,6 +252,9 @@ impl Meter {
         // Tokens that never became text, such as the end-of-text token, are only known now.
         let silent = completion.completion_tokens.saturating_sub(self.counted);
         metrics.generated_tokens.inc_by(silent as u64);
+        if silent > 0 {
+            self.tally.generated(silent, Instant::now());
+        }
         self.charge(silent);
         metrics.drafted_tokens.inc_by(completion.drafts.drafted as u64);
         metrics.accepted_tokens.inc_by(completion.drafts.accepted as u64);
@@ -280,6 +288,7 @@ impl Meter {
 
     fn end(&mut self, finished_reason: &'static str) {
         self.ended = true;
+        self.tally.finished(finished_reason);
         self.metrics.finished.get_or_create(&Finish { finished_reason }).inc();
     }
 }

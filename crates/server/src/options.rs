@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::keys::Keys;
 use crate::tls::Tls;
+use crate::traces::Traces;
 
 /// Limits and time-outs of the server. The defaults suit one machine on a desk.
 #[derive(Debug, Clone)]
@@ -37,6 +38,8 @@ pub struct Options {
     /// Names under which the server can be reached beside `localhost`. Others are refused if there are any, or only this
     /// machine reaches it.
     pub allowed_hosts: Vec<String>,
+    /// Where spans of requests are sent.
+    pub traces: Option<Traces>,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             keys: Keys::default(),
             cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            traces: None,
         }
     }
 }

@@ -139,7 +139,11 @@ impl Run {
         self.turn = None;
         match event {
             Some(Event::Prompt(tokens)) => {
-                current.meter.prompt(self.plan.prompt(index).len());
+                let length = self.plan.prompt(index).len();
+                current.meter.prompt(length);
+                if self.plan.counts_prompt(index) {
+                    self.lease.tally().prompt(length);
+                }
                 self.ready.push_back((index, Progress::Prompt(tokens)));
             }
             Some(Event::Text { text, tokens }) => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::{Keys, Models, Room, Tls, parse_keep_alive};
+use server::{Keys, Models, Room, Tls, Traces, parse_keep_alive};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::http::HttpOptions;
@@ -19,6 +19,9 @@ use crate::tls::TlsOptions;
 
 /// How long one of several models stays unless said otherwise.
 const KEEP_ALIVE: Duration = Duration::from_secs(5 * 60);
+
+/// How long the last traces may take to be sent at the end.
+const TRACES_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Serve models to clients of the APIs of OpenAI, Anthropic and Ollama
 #[derive(Args)]
@@ -60,6 +63,10 @@ pub(crate) struct Arguments {
     tls: TlsOptions,
     #[command(flatten)]
     pub(crate) log: LogOptions,
+    /// Collector of OpenTelemetry traces to which a span of each request is sent, never its text (OTLP over HTTP), such as
+    /// http://localhost:4318
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help_heading = "Log")]
+    otlp_traces_endpoint: Option<String>,
     /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
@@ -108,6 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let listener = runtime.block_on(server::bind(&arguments.listen))?;
     let keys = Keys::new(arguments.keys.read()?);
     let tls = arguments.tls.load()?;
+    let traces = arguments.otlp_traces_endpoint.as_deref().map(Traces::start).transpose()?;
     let (models, what) = arguments.models()?;
     interrupt::leave_to_others();
     let stop = runtime.block_on(async { StopSignals::listen() })?;
@@ -117,6 +125,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let options = server::Options {
         tls,
+        traces: traces.clone(),
         queue_timeout: arguments.queue_timeout.map(seconds),
         request_timeout: arguments.request_timeout.map(seconds),
         ..arguments.http.options(keys)
@@ -126,6 +135,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     if drained.cancelled > 0 {
         eprintln!("{} requests were cancelled", drained.cancelled);
     }
+    traces.iter().for_each(|traces| traces.finish(TRACES_PATIENCE));
     let failure = models.failure();
     models.shutdown();
     match failure {

@@ -10,6 +10,7 @@ use super::{Models, Shared, State};
 use crate::client::Client;
 use crate::error::{ApiError, Code};
 use crate::metrics::Meter;
+use crate::tally::Tally;
 
 /// Most requests that wait for one model to be loaded: each holds its body.
 const WAITING_MAX: usize = 64;
@@ -18,6 +19,8 @@ const WAITING_MAX: usize = 64;
 #[derive(Debug, Clone)]
 pub(crate) struct Asker {
     pub(crate) client: Client,
+    /// Where it is counted what its request takes.
+    pub(crate) tally: Tally,
     /// When its request has taken too long.
     pub(crate) deadline: Option<Instant>,
 }
@@ -52,6 +55,11 @@ impl Lease {
         self.asker.client.name()
     }
 
+    /// Where it is counted what the request takes.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.asker.tally
+    }
+
     /// When the request has taken too long.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.asker.deadline
@@ -59,7 +67,7 @@ impl Lease {
 
     /// A meter for a generation that was just submitted.
     pub(crate) fn meter(&self) -> Meter {
-        self.shared.metrics[self.index].meter(self.asker.client.account())
+        self.shared.metrics[self.index].meter(self.asker.client.account(), self.asker.tally.clone())
     }
 
     /// How long the model stays without being used, from now on; as long as there is room if `None`.
@@ -111,6 +119,7 @@ impl Models {
         loop {
             if let Some(engine) = shared.try_lend(index) {
                 let waited = if waiter.is_some() { shared.now().saturating_sub(asked) } else { Duration::ZERO };
+                asker.tally.lent(&shared.offers[index].id);
                 return Ok(Lease { shared: Arc::clone(shared), index, engine, waited, asker });
             }
             match &waiter {

@@ -29,3 +29,4 @@ mod tls;
 mod tokenization;
 mod tool_dialects;
 mod tools;
+mod traces;
