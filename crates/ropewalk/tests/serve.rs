@@ -5,7 +5,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -220,6 +220,31 @@ fn certificates_are_read_anew_on_a_hangup() {
     log.read_line(&mut line).unwrap();
     assert!(line.contains("stays as it was") && line.contains(&certificate), "{line}");
     assert!(answers_securely(&address, &second));
+}
+
+#[test]
+fn the_last_traces_are_sent_before_the_end() {
+    let collector = TcpListener::bind("127.0.0.1:0").unwrap();
+    collector.set_nonblocking(true).unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let model = tiny("tiny-llama");
+    let (running, address) = serve_with(&[&model, "--ranks", "1", "--otlp-traces-endpoint", &endpoint]);
+    assert!(ask(&address, "POST", "/v1/chat/completions", &chat(3, false)).starts_with("HTTP/1.1 200"));
+    running.signal(Signal::TERM);
+    let (mut stream, _) = wait_for(|| collector.accept().ok());
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut sent = Vec::new();
+    while !sent.ends_with(b"]}]}") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&sent));
+        sent.extend_from_slice(&piece[..length]);
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    let sent = String::from_utf8(sent).unwrap();
+    assert!(sent.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{sent}");
+    assert!(sent.contains("gen_ai.usage.output_tokens") && !sent.contains("Hello"), "{sent}");
+    assert_eq!(running.finish().0, Some(0));
 }
 
 #[test]

@@ -75,7 +75,9 @@ pub(crate) async fn check(State(app): State<Arc<App>>, request: Request, next: N
     match headers.chain(authority).find(|host| !app.hosts.answers_to(host)) {
         None => next.run(request).await,
         Some(host) => {
-            let message = format!("this server does not answer to the name {host:?}, unless its operator allows it");
+            let message = format!(
+                "this server does not answer to the name {host:?}, unless its operator allows it (serve --allowed-host)"
+            );
             ApiError::new(Code::HostNotAllowed, message).into_response()
         }
     }
