@@ -76,6 +76,11 @@ fn gemma3() {
     check("tiny-gemma3");
 }
 
+#[test]
+fn qwen3_moe() {
+    check("tiny-qwen3moe-q4_0");
+}
+
 /// With few slots, requests wait for each other within the group too.
 #[test]
 fn more_requests_than_slots() {

@@ -62,6 +62,8 @@ models! {
     qwen2: "tiny-qwen2",
     qwen3: "tiny-qwen3",
     gemma3: "tiny-gemma3",
+    qwen3_moe_in_q4_0: "tiny-qwen3moe-q4_0",
+    mixtral: "tiny-mixtral",
 }
 
 /// More ranks than heads.

@@ -249,7 +249,8 @@ impl Shard {
         }
         let normed = Rows::Normed { x: picked, weight: &head.norm, epsilon: self.epsilon };
         head.activations.load(&self.pool, &normed, Forms::for_weights(&[&head.weights]));
-        multiply(&self.pool, &head.activations, &mut [Product { weights: &head.weights, bias: None, out, stride }]);
+        let product = Product { weights: &head.weights, bias: None, tokens: 0..rows.len(), out, stride };
+        multiply(&self.pool, &head.activations, [product]);
     }
 
     /// Values of a token's hidden state.
@@ -269,7 +270,8 @@ impl Shard {
 
     /// Bytes of weights that this rank reads per token.
     pub fn weight_bytes(&self) -> usize {
-        self.matrices().map(Matrix::byte_len).sum()
+        let head = self.head.iter().map(|head| head.weights.byte_len());
+        self.blocks.iter().map(Block::bytes_read).chain(head).sum()
     }
 }
 

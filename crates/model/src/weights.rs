@@ -13,6 +13,33 @@ impl Gguf {
             let problem = format!("has shape {:?}; the model needs [{columns}, {rows}]", tensor.info.shape);
             return Err(self.bad_tensor(name, problem));
         }
+        self.stacked(name, tensor, rows, columns)
+    }
+
+    /// The `count` matrices `name`, each of shape [rows, columns]: one after the other in one tensor, or each in a tensor of its
+    /// own, as folders have them.
+    pub(crate) fn matrices(
+        &self,
+        name: &str,
+        count: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Vec<Matrix>, ModelError> {
+        let together = format!("{name}.weight");
+        if self.find(&together).is_none() && self.find(&format!("{name}.0.weight")).is_some() {
+            return (0..count).map(|index| self.matrix(&format!("{name}.{index}.weight"), rows, columns)).collect();
+        }
+        let tensor = self.tensor(&together)?;
+        if tensor.info.shape != [columns, rows, count] {
+            let problem = format!("has shape {:?}; the model needs [{columns}, {rows}, {count}]", tensor.info.shape);
+            return Err(self.bad_tensor(&together, problem));
+        }
+        let all = self.stacked(&together, tensor, rows * count, columns)?;
+        Ok((0..count).map(|index| all.select_rows(index * rows..(index + 1) * rows)).collect())
+    }
+
+    /// A tensor as a matrix of so many rows.
+    fn stacked(&self, name: &str, tensor: Tensor<'_>, rows: usize, columns: usize) -> Result<Matrix, ModelError> {
         let matrix = Matrix::new(tensor.info.dtype, rows, columns, tensor.data);
         let matrix = matrix.map_err(|error| self.bad_tensor(name, format!("cannot be used: {error}")))?;
         Ok(match tensor.source {

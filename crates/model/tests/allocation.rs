@@ -8,7 +8,7 @@ use model::{Alone, Blueprint, Gguf, Placement, Shard, ShardOptions, Stretch};
 
 #[test]
 fn a_decode_step_allocates_nothing() {
-    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf"] {
+    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf", "tiny-qwen3moe-q4_0.gguf"] {
         let file = Gguf::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)).unwrap();
         let blueprint = Blueprint::from_gguf(&file).unwrap();
         let options =

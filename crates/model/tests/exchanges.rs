@@ -116,6 +116,15 @@ fn whole_blocks_travel_rounded() {
     check("tiny-llama-q4_1.gguf", &[2.0, 1.0], [288 / 32 * 9, 64, 96 / 32 * 9, 64]);
 }
 
+/// Of each token the columns of two experts travel.
+#[test]
+fn experts_are_sliced() {
+    check("tiny-qwen3moe-q4_0.gguf", &[1.0, 1.0], [64 / 32 * 9, 64, 64 / 32 * 9, 64]);
+    check("tiny-qwen3moe-q4_0.gguf", &[2.0, 1.0, 1.0], [64, 64, 64, 64]);
+    check("tiny-qwen3moe.gguf", &[1.0, 1.0], [64, 64, 64, 64]);
+    check("tiny-mixtral.gguf", &[3.0, 1.0, 0.0001], [64, 64, 40, 64]);
+}
+
 #[test]
 fn a_rank_without_columns_takes_part() {
     check("tiny-llama-q4_0.gguf", &[40.0, 1.0], [288 / 32 * 9, 64, 96 / 32 * 9, 64]);
@@ -137,7 +146,12 @@ fn inputs_of_float_weights_travel_as_floats() {
 /// In a long step, one part is computed while the other's columns travel.
 #[test]
 fn long_steps_compute_while_columns_travel() {
-    for (name, shares) in [("tiny-llama-q4_1.gguf", &[1.0, 1.0][..]), ("tiny-gemma3.gguf", &[2.0, 0.1, 1.0])] {
+    let models = [
+        ("tiny-llama-q4_1.gguf", &[1.0, 1.0][..]),
+        ("tiny-gemma3.gguf", &[2.0, 0.1, 1.0]),
+        ("tiny-qwen3moe-q4_0.gguf", &[1.0, 1.0]),
+    ];
+    for (name, shares) in models {
         check_steps(name, shares, &[100, 1, 64, 63], |end| {
             // Steps of 100 and 64 tokens have two parts with exchanges of their own, those of 1 and 63 tokens have one.
             let exchanges = end.widths.len();

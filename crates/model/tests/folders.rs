@@ -33,7 +33,8 @@ fn refusal(folder: &Path) -> String {
     Gguf::open(folder).map(|file| file.tensors().len()).unwrap_err().to_string()
 }
 
-const NAMES: [&str; 5] = ["tiny-llama3", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3"];
+const NAMES: [&str; 7] =
+    ["tiny-llama3", "tiny-mistral", "tiny-qwen2", "tiny-qwen3", "tiny-gemma3", "tiny-qwen3moe", "tiny-mixtral"];
 
 #[test]
 fn a_folder_holds_what_the_gguf_file_holds() {
@@ -42,8 +43,15 @@ fn a_folder_holds_what_the_gguf_file_holds() {
         let folder = Gguf::open(&golden(&format!("{name}-folder"))).unwrap();
         let file = Gguf::open(&golden(&format!("{name}.gguf"))).unwrap();
         let names = |gguf: &Gguf| {
+            // GGUF has the matrices of all experts in one tensor.
+            let one_by_one = |name: &str, shape: &[usize]| match shape {
+                [columns, rows, count] => (0..*count)
+                    .map(|index| (name.replace(".weight", &format!(".{index}.weight")), vec![*columns, *rows]))
+                    .collect(),
+                shape => vec![(name.to_owned(), shape.to_vec())],
+            };
             let mut tensors: Vec<_> =
-                gguf.tensors().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect();
+                gguf.tensors().flat_map(|tensor| one_by_one(&tensor.name, &tensor.shape)).collect();
             tensors.sort();
             tensors
         };

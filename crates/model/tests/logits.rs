@@ -183,13 +183,15 @@ architectures! {
     qwen2: "tiny-qwen2",
     qwen3: "tiny-qwen3",
     gemma3: "tiny-gemma3",
+    qwen3_moe: "tiny-qwen3moe",
+    mixtral: "tiny-mixtral",
 }
 
 /// Splitting the prompt into chunks of any size, and the work over threads, changes no bit.
 #[test]
 fn chunks_and_threads_change_no_bit() {
     let tokens: Vec<u32> = (0..70).map(|token| token * 37 % 288).collect();
-    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf"] {
+    for name in ["tiny-llama-q4_1.gguf", "tiny-gemma3.gguf", "tiny-qwen2.gguf", "tiny-qwen3moe-q4_0.gguf"] {
         let whole = Whole::open(name, 1, 128).logits(&tokens, 128);
         for (threads, chunk) in [(2, 128), (1, 1), (2, 7), (3, 64)] {
             assert!(Whole::open(name, threads, 128).logits(&tokens, chunk) == whole, "{name} {threads} {chunk}");

@@ -34,7 +34,7 @@ fn check(weights: &Matrix, fast: impl Fn(&Activations, &Target<'_>, Range<usize>
     let mut input = Activations::new(TOKENS, columns);
     input.load(&Pool::new(1)?, &Rows::Plain { x: &x, columns }, Forms::for_weights(&[weights]));
     let (mut found, mut expected) = (vec![0.0; TOKENS * rows], vec![0.0; TOKENS * rows]);
-    let target = |out| Target { weights, bias: None, out: SharedValues::new(out), stride: rows };
+    let target = |out| Target { weights, bias: None, tokens: 0..TOKENS, out: SharedValues::new(out), stride: rows };
     fast(&input, &target(&mut found), 0..rows);
     multiply_rows_portably(&input, &target(&mut expected), 0..rows);
     // What is not a number may come from damaged weights, and has more than one form.
@@ -75,7 +75,11 @@ mod tests {
             // The last output of the last token is off by one bit.
             let wrong = |input: &Activations, target: &Target<'_>, rows: Range<usize>| {
                 let mut outputs = vec![0.0; TOKENS * 5];
-                multiply_rows(input, &Target { out: SharedValues::new(&mut outputs), ..*target }, rows);
+                multiply_rows(
+                    input,
+                    &Target { tokens: target.tokens.clone(), out: SharedValues::new(&mut outputs), ..*target },
+                    rows,
+                );
                 let last = outputs.len() - 1;
                 outputs[last] = f32::from_bits(outputs[last].to_bits() ^ 1);
                 outputs.into_iter().enumerate().for_each(|(index, value)| target.out.set(index, value));

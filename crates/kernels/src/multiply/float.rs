@@ -23,9 +23,10 @@ impl<F: Float> Task for Rows<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
-        let many = self.input.tokens() > 1;
+        let tokens = &self.target.tokens;
+        let many = tokens.len() > 1;
         for row in self.rows.clone().step_by(4) {
-            for token in (0..self.input.tokens()).step_by(4) {
+            for token in tokens.clone().step_by(4) {
                 match (many, S::MANY_REGISTERS) {
                     (false, _) => self.tile::<S, 4, 1>(simd, row, token),
                     (true, true) => self.tile::<S, 4, 4>(simd, row, token),
@@ -47,7 +48,7 @@ impl<'a, F: Float> Rows<'a, F> {
     /// Multiplies `R` rows from `row` on with `T` tokens from `token` on. Where fewer are left, the last one is taken again.
     #[inline(always)]
     fn tile<S: Simd, const R: usize, const T: usize>(&self, simd: S, row: usize, token: usize) {
-        let (last_row, last_token) = (self.rows.end - 1, self.input.tokens() - 1);
+        let (last_row, last_token) = (self.rows.end - 1, self.target.tokens.end - 1);
         let columns = self.target.weights.columns();
         let whole = columns / LANES * LANES;
         let rows: [&[u8]; R] = from_fn(|r| self.target.weights.row(last_row.min(row + r)));

@@ -40,11 +40,11 @@ impl<F: Quantized> Task for Tiles<'_, F> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S) {
         let Tiles { input, target, tiles, scratch, .. } = self;
-        let tokens = input.tokens();
+        let all = target.tokens.clone();
         let token_bytes = input.columns().div_ceil(GROUP) * size_of::<InputGroup>();
         let together = (INPUT_BYTES / token_bytes).max(TOKENS) / TOKENS * TOKENS;
-        for first in (0..tokens).step_by(together) {
-            let tokens = first..tokens.min(first + together);
+        for first in all.clone().step_by(together) {
+            let tokens = first..all.end.min(first + together);
             for index in tiles.clone() {
                 let packed = target.weights.tile::<F>(index, scratch);
                 Tile::<F> { input, target, packed, index, format: PhantomData }.multiply(simd, tokens.clone());

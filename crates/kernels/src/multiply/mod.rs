@@ -17,12 +17,14 @@ use crate::{Activations, Matrix, Pool};
 
 pub use check::check_products;
 
-/// One matrix to multiply with, and where the result goes: output `r` of token `t` to `out[t * stride + r]`.
+/// One matrix to multiply with, and where the result goes: output `r` of the `t`-th of `tokens` to `out[t * stride + r]`.
 pub struct Product<'a> {
     /// The weights, `[rows, columns]`.
     pub weights: &'a Matrix,
     /// One value to add to each output, if any.
     pub bias: Option<&'a [f32]>,
+    /// The rows of the input that are multiplied.
+    pub tokens: Range<usize>,
     /// The outputs; values between them (when `stride` is larger than `rows`) stay as they are.
     pub out: &'a mut [f32],
     /// The distance in `out` between an output of one token and the same output of the next.
@@ -30,7 +32,7 @@ pub struct Product<'a> {
 }
 
 /// Products that are computed in one parallel region. Lists longer than this take several.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 16;
 
 /// Portions that each thread begins with, at least, where there are rows enough.
 const PORTIONS: usize = 8;
@@ -39,24 +41,21 @@ const PORTIONS: usize = 8;
 /// themselves, but stop at the ends of pages.
 const PREFETCH_BYTES: usize = 1024;
 
-/// Multiplies all tokens of `input` with each of the matrices, in one parallel region.
+/// Multiplies tokens of `input` with each of the matrices, as many as there may be in one parallel region.
 ///
 /// Quantized weights are multiplied with the inputs rounded to 8 bits, float weights with the inputs as they are. One
 /// output depends on one row of weights and one token only, to the last bit.
 ///
 /// # Panics
 /// When a matrix does not have the columns of `input` or takes another form of it, a bias does not have one value per row, or an `out` is too short.
-pub fn multiply(pool: &Pool, input: &Activations, products: &mut [Product<'_>]) {
-    for products in products.chunks_mut(AT_ONCE) {
+pub fn multiply<'a>(pool: &Pool, input: &Activations, products: impl IntoIterator<Item = Product<'a>>) {
+    let mut products = products.into_iter().peekable();
+    while products.peek().is_some() {
         let mut targets = [const { None }; AT_ONCE];
-        for (target, product) in targets.iter_mut().zip(products) {
-            check(input, product);
-            *target = Some(Target {
-                weights: product.weights,
-                bias: product.bias,
-                out: SharedValues::new(product.out),
-                stride: product.stride,
-            });
+        for (target, product) in targets.iter_mut().zip(products.by_ref()) {
+            check(input, &product);
+            let Product { weights, bias, tokens, out, stride } = product;
+            *target = Some(Target { weights, bias, tokens, out: SharedValues::new(out), stride });
         }
         multiply_targets(pool, input, &targets);
     }
@@ -67,9 +66,10 @@ fn check(input: &Activations, product: &Product<'_>) {
     assert_eq!(columns, input.columns(), "the matrix must have as many columns as the input");
     assert!(input.suits(product.weights), "the input must be loaded in the form that the matrix takes");
     assert!(product.bias.is_none_or(|bias| bias.len() == rows), "a bias has one value per row");
-    if input.tokens() > 0 && rows > 0 {
+    assert!(product.tokens.end <= input.tokens(), "the input has no such tokens");
+    if !product.tokens.is_empty() && rows > 0 {
         assert!(product.stride >= rows, "the outputs of one token must not overlap the next's");
-        assert!(product.out.len() >= (input.tokens() - 1) * product.stride + rows, "the output is too short");
+        assert!(product.out.len() >= (product.tokens.len() - 1) * product.stride + rows, "the output is too short");
     }
 }
 
@@ -77,6 +77,7 @@ fn check(input: &Activations, product: &Product<'_>) {
 struct Target<'a> {
     weights: &'a Matrix,
     bias: Option<&'a [f32]>,
+    tokens: Range<usize>,
     out: SharedValues<'a>,
     stride: usize,
 }
@@ -89,7 +90,7 @@ impl Target<'_> {
             Some(bias) => sum + bias[row],
             None => sum,
         };
-        self.out.set(token * self.stride + row, biased);
+        self.out.set((token - self.tokens.start) * self.stride + row, biased);
     }
 }
 
@@ -117,7 +118,7 @@ fn multiply_targets(pool: &Pool, input: &Activations, targets: &[Option<Target<'
     });
 }
 
-/// Multiplies some rows of a matrix with all tokens.
+/// Multiplies some rows of a matrix with the tokens of its product.
 fn multiply_rows(input: &Activations, target: &Target<'_>, rows: Range<usize>) {
     with_format!(target.weights.dtype(),
         float F => dispatch(float::Rows::<F>::new(input, target, rows)),

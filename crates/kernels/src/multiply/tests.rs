@@ -20,8 +20,8 @@ fn small_product_with_bias_and_stride() {
     let mut input = Activations::new(2, 3);
     input.load(&pool, &Rows::Plain { x: &[1.0, 1.0, 1.0, 2.0, 0.0, -1.0], columns: 3 }, Forms::ALL);
     let mut out = [9.0; 6];
-    let product = Product { weights: &weights, bias: Some(&[0.0, 10.0]), out: &mut out, stride: 3 };
-    multiply(&pool, &input, &mut [product]);
+    let product = Product { weights: &weights, bias: Some(&[0.0, 10.0]), tokens: 0..2, out: &mut out, stride: 3 };
+    multiply(&pool, &input, [product]);
     assert_eq!(out, [6.0, 11.5, 9.0, -1.0, 6.0, 9.0]);
 }
 
@@ -34,10 +34,9 @@ fn many_products_at_once() {
     input.load(&pool, &Rows::Plain { x: &[3.0], columns: 1 }, Forms::for_weights(&[&weights]));
     let mut out = [0.0; 20];
     let products = out.chunks_mut(1).enumerate();
-    let mut products: Vec<_> = products
-        .map(|(i, out)| Product { weights: if i % 3 == 1 { &empty } else { &weights }, bias: None, out, stride: 1 })
-        .collect();
-    multiply(&pool, &input, &mut products);
+    let weights = |i: usize| if i % 3 == 1 { &empty } else { &weights };
+    let products = products.map(|(i, out)| Product { weights: weights(i), bias: None, tokens: 0..1, out, stride: 1 });
+    multiply(&pool, &input, products);
     for (i, value) in out.into_iter().enumerate() {
         assert_eq!(value, if i % 3 == 1 { 0.0 } else { 6.0 });
     }
@@ -117,8 +116,8 @@ impl Case {
         let (tokens, rows) = (self.tokens(), weights.rows());
         let mut out = vec![f32::NAN; tokens * rows];
         let bias = Some(&self.bias[self.weights.rows() - rows..]);
-        let product = Product { weights, bias, out: &mut out, stride: rows };
-        multiply(&Pool::new(threads).unwrap(), &self.input(0..tokens), &mut [product]);
+        let product = Product { weights, bias, tokens: 0..tokens, out: &mut out, stride: rows };
+        multiply(&Pool::new(threads).unwrap(), &self.input(0..tokens), [product]);
         out
     }
 
@@ -127,8 +126,17 @@ impl Case {
         let mut out = vec![f32::NAN; tokens.len() * rows.len()];
         let weights = self.weights.select_rows(rows.clone());
         let bias = Some(&self.bias[rows.clone()]);
-        let product = Product { weights: &weights, bias, out: &mut out, stride: rows.len() };
-        multiply(&Pool::new(threads).unwrap(), &self.input(tokens), &mut [product]);
+        let product = Product { weights: &weights, bias, tokens: 0..tokens.len(), out: &mut out, stride: rows.len() };
+        multiply(&Pool::new(threads).unwrap(), &self.input(tokens), [product]);
+        out
+    }
+
+    /// The outputs of some tokens of an input that has all of them.
+    fn multiply_some(&self, tokens: Range<usize>) -> Vec<f32> {
+        let rows = self.weights.rows();
+        let mut out = vec![f32::NAN; tokens.len() * rows];
+        let product = Product { weights: &self.weights, bias: Some(&self.bias), tokens, out: &mut out, stride: rows };
+        multiply(&Pool::new(2).unwrap(), &self.input(0..self.tokens()), [product]);
         out
     }
 
@@ -137,7 +145,7 @@ impl Case {
         let (tokens, rows) = (self.tokens(), self.weights.rows());
         let mut out = vec![f32::NAN; tokens * rows];
         let (weights, bias) = (&self.weights, Some(&self.bias[..]));
-        let target = Target { weights, bias, out: SharedValues::new(&mut out), stride: rows };
+        let target = Target { weights, bias, tokens: 0..tokens, out: SharedValues::new(&mut out), stride: rows };
         multiply_rows_portably(&self.input(0..tokens), &target, 0..rows);
         out
     }
@@ -229,6 +237,9 @@ proptest! {
                 let (t, r) = (token + i / (rows - row), row + i % (rows - row));
                 prop_assert_eq!(value.to_bits(), whole[t * rows + r].to_bits());
             }
+            let end = token + 1 + numbers.next() as usize % (tokens - token);
+            let some = case.multiply_some(token..end);
+            prop_assert!(some.iter().zip(&whole[token * rows..end * rows]).all(|(a, b)| a.to_bits() == b.to_bits()));
         }
     }
 

@@ -170,12 +170,7 @@ impl Pool {
 
     /// Calls `f` with each piece of `piece_length` values of `data` (the last may be shorter) and its index, on all threads
     /// if there is more than one piece.
-    pub(crate) fn for_each_piece<T: Send>(
-        &self,
-        data: &mut [T],
-        piece_length: usize,
-        f: impl Fn(usize, &mut [T]) + Sync,
-    ) {
+    pub fn for_each_piece<T: Send>(&self, data: &mut [T], piece_length: usize, f: impl Fn(usize, &mut [T]) + Sync) {
         if data.len() <= piece_length {
             return data.chunks_mut(piece_length).for_each(|piece| f(0, piece));
         }

@@ -28,7 +28,7 @@ pub(super) fn blueprint(keys: &Hyperparameters<'_>) -> Result<Blueprint, ModelEr
         let scale = 1.0 / (scaled as f32).sqrt();
         Ok(Layer {
             attention: Attention { heads, kv_heads, head_dim, scale, window, rope, query_key_norm: true },
-            feed_forward: FeedForward { width: keys.feed_forward(index)?, gate: Gate::GeluTanh },
+            feed_forward: FeedForward::dense(keys.width(index)?, Gate::GeluTanh),
             post_norms: true,
         })
     });

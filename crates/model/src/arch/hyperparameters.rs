@@ -1,8 +1,8 @@
 //! Reads an architecture's numbers from the metadata, with bounds, so that no later size can overflow.
 
-use kernels::RopeLayout;
+use kernels::{Gate, RopeLayout};
 
-use super::{Blueprint, Layer, Rope, RopeScaling};
+use super::{Blueprint, Experts, FeedForward, Layer, Rope, RopeScaling, Routing};
 use crate::{Gguf, ModelError};
 
 /// No model comes near this in any one dimension; with it no product of two sizes overflows.
@@ -83,8 +83,24 @@ impl<'a> Hyperparameters<'a> {
         Ok((heads, kv_heads, head_dim))
     }
 
+    /// A layer's feed-forward network of the usual kind, with SiLU; a mixture of experts where the model has any.
+    pub(super) fn feed_forward(&self, layer: usize) -> Result<FeedForward, ModelError> {
+        match self.find("expert_count")?.filter(|&count| count > 0) {
+            None => Ok(FeedForward::dense(self.width(layer)?, Gate::Silu)),
+            Some(count) => {
+                let used = self.get("expert_used_count")?;
+                if used > count {
+                    return Err(self.bad("expert_used_count", format!("is {used}, but there are only {count} experts")));
+                }
+                let width = self.find("expert_feed_forward_length")?.map_or_else(|| self.width(layer), Ok)?;
+                let experts = Some(Experts { count, used, routing: Routing::softmax() });
+                Ok(FeedForward { width, gate: Gate::Silu, experts })
+            }
+        }
+    }
+
     /// Width of a layer's feed-forward network.
-    pub(super) fn feed_forward(&self, layer: usize) -> Result<usize, ModelError> {
+    pub(super) fn width(&self, layer: usize) -> Result<usize, ModelError> {
         let width = self.per_layer("feed_forward_length", layer)?;
         width.ok_or_else(|| self.bad("feed_forward_length", "is missing"))
     }

@@ -8,7 +8,9 @@ mod hyperparameters;
 mod llama;
 mod qwen2;
 mod qwen3;
+mod qwen3_moe;
 mod rope;
+mod routing;
 
 use std::ops::Range;
 
@@ -16,6 +18,7 @@ use kernels::{Gate, RopeLayout};
 
 use self::hyperparameters::Hyperparameters;
 pub use self::rope::{Rope, RopeScaling};
+pub use self::routing::{Routes, Routing, Scoring};
 use crate::{Gguf, ModelError, split};
 
 /// Reads an architecture's blueprint from its metadata.
@@ -27,6 +30,7 @@ const ARCHITECTURES: &[(&str, Reader)] = &[
     ("llama", llama::blueprint),
     ("qwen2", qwen2::blueprint),
     ("qwen3", qwen3::blueprint),
+    ("qwen3moe", qwen3_moe::blueprint),
 ];
 
 /// A whole model, as a list of building blocks and their sizes.
@@ -80,13 +84,38 @@ pub struct Attention {
     pub query_key_norm: bool,
 }
 
-/// A gated feed-forward network: `down(act(gate(x)) * up(x))`.
+/// A gated feed-forward network, `down(act(gate(x)) * up(x))`, or several of which each token goes through some.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FeedForward {
-    /// Width between up and down.
+    /// Width between up and down, of each expert if there are any.
     pub width: usize,
     /// The activation.
     pub gate: Gate,
+    /// Who the experts are, in a mixture of them.
+    pub experts: Option<Experts>,
+}
+
+/// A mixture of experts (Shazeer et al., 2017): how many there are, and which of them a token goes through.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Experts {
+    /// How many there are.
+    pub count: usize,
+    /// How many a token goes through.
+    pub used: usize,
+    /// How the router's results become weights.
+    pub routing: Routing,
+}
+
+impl FeedForward {
+    /// A network that is no mixture.
+    pub fn dense(width: usize, gate: Gate) -> Self {
+        Self { width, gate, experts: None }
+    }
+
+    /// Experts that a token goes through; one if there is no mixture.
+    pub fn used(&self) -> usize {
+        self.experts.as_ref().map_or(1, |experts| experts.used)
+    }
 }
 
 impl Blueprint {
@@ -113,7 +142,7 @@ impl Blueprint {
     pub fn stages(&self, count: usize) -> Vec<Range<usize>> {
         let weights = |layer: &Layer| {
             let Attention { heads, kv_heads, head_dim, .. } = layer.attention;
-            self.hidden * (2 * head_dim * (heads + kv_heads) + 3 * layer.feed_forward.width)
+            self.hidden * (2 * head_dim * (heads + kv_heads) + 3 * layer.feed_forward.used() * layer.feed_forward.width)
         };
         let all: usize = self.layers.iter().map(weights).sum();
         let head = (self.vocabulary * self.hidden * self.layers.len()) as f64 / all.max(1) as f64;
@@ -139,7 +168,7 @@ fn uniform(
         let scale = 1.0 / (head_dim as f32).sqrt();
         Ok(Layer {
             attention: Attention { heads, kv_heads, head_dim, scale, window, rope: 0, query_key_norm },
-            feed_forward: FeedForward { width: keys.feed_forward(index)?, gate: Gate::Silu },
+            feed_forward: keys.feed_forward(index)?,
             post_norms: false,
         })
     });

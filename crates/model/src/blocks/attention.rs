@@ -8,7 +8,7 @@ use std::ops::Range;
 use kernels::{Batch, Forms, KvCache, Matrix, Product, RopeLayout, Rows, attend, multiply, rms_norm_in_place};
 
 use super::run::{Part, Workplace};
-use super::{Block, Columns, SplitMatrix, select, select_bias};
+use super::{Block, Columns, Output, SplitMatrix, select, select_bias};
 use crate::arch::{Attention, Blueprint, Layer};
 use crate::placement::Placement;
 use crate::split::kv_heads_for;
@@ -46,9 +46,9 @@ impl Projection {
         Ok(Self { weights, bias })
     }
 
-    fn product<'a>(&'a self, out: &'a mut [f32]) -> Product<'a> {
+    fn product<'a>(&'a self, tokens: usize, out: &'a mut [f32]) -> Product<'a> {
         let stride = self.weights.rows();
-        Product { weights: &self.weights, bias: self.bias.as_deref(), out, stride }
+        Product { weights: &self.weights, bias: self.bias.as_deref(), tokens: 0..tokens, out, stride }
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) fn attention(
 }
 
 impl Columns for Heads {
-    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix) {
+    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &dyn Output) {
         // Where there are more ranks than heads, or one's share is small, it has none.
         if !self.heads.is_empty() {
             self.attend(workplace, part);
@@ -131,8 +131,8 @@ impl Heads {
         let queries = &mut own.queries[..part.tokens * self.heads.len() * head_dim];
         let keys = &mut own.keys[..part.tokens * self.kv_heads.len() * head_dim];
         let values = &mut own.values[..part.tokens * self.kv_heads.len() * head_dim];
-        let mut products = [self.query.product(queries), self.key.product(keys), self.value.product(values)];
-        multiply(pool, activations, &mut products);
+        let products = [(&self.query, &mut *queries), (&self.key, &mut *keys), (&self.value, &mut *values)];
+        multiply(pool, activations, products.map(|(projection, out)| projection.product(part.tokens, out)));
         if let (Some(query_norm), Some(key_norm)) = (&self.query_norm, &self.key_norm) {
             rms_norm_in_place(pool, queries, head_dim, query_norm, epsilon);
             rms_norm_in_place(pool, keys, head_dim, key_norm, epsilon);

@@ -3,7 +3,7 @@
 use kernels::{Forms, Gate, Matrix, Product, Rows, multiply};
 
 use super::run::{Part, Workplace};
-use super::{Block, Columns, SplitMatrix, select};
+use super::{Block, Columns, Output, SplitMatrix, select};
 use crate::arch::{Blueprint, Layer};
 use crate::placement::Placement;
 use crate::{Gguf, ModelError};
@@ -24,6 +24,9 @@ pub(crate) fn feed_forward(
     index: usize,
 ) -> Result<Block, ModelError> {
     let Layer { feed_forward, post_norms, .. } = &blueprint.layers[index];
+    if let Some(experts) = &feed_forward.experts {
+        return super::experts::experts(file, blueprint, placement, index, experts);
+    }
     let hidden = blueprint.hidden;
     let width = placement.columns(feed_forward.width);
     let name = |tensor: &str| format!("blk.{index}.{tensor}");
@@ -40,18 +43,16 @@ pub(crate) fn feed_forward(
 }
 
 impl Columns for FeedForward {
-    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &SplitMatrix) {
+    fn compute(&mut self, workplace: &mut Workplace<'_>, part: &mut Part<'_>, output: &dyn Output) {
         let (pool, columns) = (workplace.pool, output.own_columns().len());
         let normed = Rows::Normed { x: part.hidden, weight: &self.norm, epsilon: workplace.epsilon };
         workplace.activations.load(pool, &normed, Forms::for_weights(&[&self.gate, &self.up]));
         let mut gate = std::mem::take(&mut workplace.own.gate);
         let mut up = std::mem::take(&mut workplace.own.up);
         let (gates, ups) = (&mut gate[..part.tokens * columns], &mut up[..part.tokens * columns]);
-        let mut products = [
-            Product { weights: &self.gate, bias: None, out: gates, stride: columns },
-            Product { weights: &self.up, bias: None, out: ups, stride: columns },
-        ];
-        multiply(pool, workplace.activations, &mut products);
+        let products = [(&self.gate, &mut *gates), (&self.up, &mut *ups)];
+        let product = |(weights, out)| Product { weights, bias: None, tokens: 0..part.tokens, out, stride: columns };
+        multiply(pool, workplace.activations, products.map(product));
         output.take_columns(workplace, &Rows::Gated { gate: gates, up: ups, kind: self.activation, columns }, part);
         (workplace.own.gate, workplace.own.up) = (gate, up);
     }

@@ -11,7 +11,8 @@
 use kernels::{Activations, Pool, RopeAngles};
 
 use super::scratch::Own;
-use super::{Block, Scratch, SplitMatrix};
+use super::{Block, Output, Scratch};
+use crate::arch::Routes;
 use crate::{Exchange, ModelError, Slices, Stretch};
 
 /// Tokens from which on a step is cut in two.
@@ -44,6 +45,8 @@ pub(super) struct Part<'a> {
     pub(super) hidden: &'a mut [f32],
     /// Columns of all ranks, as they travel.
     pub(super) travelling: &'a mut [f32],
+    /// The experts of its tokens, in a mixture.
+    pub(super) routes: &'a mut Routes,
     /// What a block adds to the hidden state, `[tokens, hidden]`.
     pub(super) result: &'a mut [f32],
 }
@@ -57,7 +60,7 @@ pub(crate) fn run(
     hidden: &mut [f32],
     exchange: &mut dyn Exchange,
 ) -> Result<(), ModelError> {
-    let Scratch { activations, own, travelling, result, cut, widest } = scratch;
+    let Scratch { activations, own, travelling, routes, result, cut, widest } = scratch;
     let tokens: usize = stretches.iter().map(|stretch| stretch.tokens).sum();
     let width = hidden.len() / tokens.max(1);
     let first = match tokens {
@@ -69,14 +72,16 @@ pub(crate) fn run(
     let (travelling, second_travelling) = travelling.split_at_mut(first * *widest);
     let (result, second_result) = result[..tokens * width].split_at_mut(first * width);
     let [stretches, second_stretches] = cut;
+    let [routes, second_routes] = routes;
     let mut parts = [
-        Part { first: 0, tokens: first, stretches, hidden, travelling, result },
+        Part { first: 0, tokens: first, stretches, hidden, travelling, routes, result },
         Part {
             first,
             tokens: tokens - first,
             stretches: second_stretches,
             hidden: second_hidden,
             travelling: second_travelling,
+            routes: second_routes,
             result: second_result,
         },
     ];
@@ -115,7 +120,7 @@ fn run_parts(
     let last = parts.len() - 1;
     for index in 0..=blocks.len() {
         let (before, blocks) = blocks.split_at_mut(index);
-        let before = before.last().map(|block| &block.output);
+        let before = before.last().map(|block| &*block.output);
         let Some(Block { columns, output }) = blocks.first_mut() else {
             // Only what the last block adds is left.
             for at in 0..=last {
@@ -126,7 +131,7 @@ fn run_parts(
             }
             return Ok(());
         };
-        let output = &*output;
+        let output = &**output;
         for at in 0..=last {
             let way = match at.checked_sub(1) {
                 Some(previous) => Some((previous, Phase::Columns, output)),
@@ -159,7 +164,7 @@ enum Phase {
 fn meanwhile(
     exchange: &mut dyn Exchange,
     parts: &mut [Part<'_>],
-    way: Option<(usize, Phase, &SplitMatrix)>,
+    way: Option<(usize, Phase, &dyn Output)>,
     at: usize,
     compute: &mut dyn FnMut(&mut Part<'_>),
 ) -> Result<(), ModelError> {
@@ -178,7 +183,7 @@ fn meanwhile(
     done.map_err(ModelError::Exchange)
 }
 
-fn slices<'a>(output: &'a SplitMatrix, phase: Phase, part: &'a mut Part<'_>) -> Slices<'a> {
+fn slices<'a>(output: &'a dyn Output, phase: Phase, part: &'a mut Part<'_>) -> Slices<'a> {
     match phase {
         Phase::Columns => output.gather_columns(part),
         Phase::Rows => output.gather_rows(part),

@@ -3,8 +3,9 @@
 
 use kernels::{Activations, AttentionScratch, Stretch};
 
+use super::experts::Routed;
 use crate::ShardOptions;
-use crate::arch::Blueprint;
+use crate::arch::{Blueprint, Routes};
 
 /// The buffers. Each holds one row per token.
 pub(crate) struct Scratch {
@@ -14,6 +15,8 @@ pub(crate) struct Scratch {
     /// Columns of all ranks, as they travel: up to `widest` of a token.
     pub(super) travelling: Vec<f32>,
     pub(super) widest: usize,
+    /// The experts of both parts' tokens, in a mixture.
+    pub(super) routes: [Routes; 2],
     /// What a block adds to the hidden state.
     pub(super) result: Vec<f32>,
     /// The stretches of both parts of a step.
@@ -27,9 +30,10 @@ pub(super) struct Own {
     pub(super) attended: Vec<f32>,
     pub(super) keys: Vec<f32>,
     pub(super) values: Vec<f32>,
-    /// This rank's columns of the feed-forward network's width.
+    /// This rank's columns of the feed-forward network's width; in a mixture for each expert of a token.
     pub(super) gate: Vec<f32>,
     pub(super) up: Vec<f32>,
+    pub(super) routed: Routed,
     pub(super) attention: AttentionScratch,
 }
 
@@ -41,8 +45,10 @@ impl Scratch {
         let largest = |size: &dyn Fn(&crate::arch::Layer) -> usize| layers.iter().map(size).max().unwrap_or(0);
         let heads = largest(&|layer| layer.attention.heads * layer.attention.head_dim);
         let kv_heads = largest(&|layer| layer.attention.kv_heads * layer.attention.head_dim);
-        let wide = largest(&|layer| layer.feed_forward.width);
+        let wide = largest(&|layer| layer.feed_forward.used() * layer.feed_forward.width);
         let widest = heads.max(wide).max(blueprint.hidden);
+        let experts = largest(&|layer| layer.feed_forward.experts.as_ref().map_or(0, |experts| experts.count));
+        let used = largest(&|layer| layer.feed_forward.experts.as_ref().map_or(0, |experts| experts.used));
         let rows = |width: usize| vec![0.0; tokens * width];
         let own = Own {
             queries: rows(heads),
@@ -51,6 +57,7 @@ impl Scratch {
             values: rows(kv_heads),
             gate: rows(wide),
             up: rows(wide),
+            routed: Routed::new(blueprint, tokens),
             attention: AttentionScratch::new(
                 options.threads,
                 largest(&|layer| layer.attention.heads),
@@ -63,6 +70,7 @@ impl Scratch {
             own,
             travelling: rows(widest),
             widest,
+            routes: std::array::from_fn(|_| Routes::with_capacity(tokens, experts, used)),
             result: rows(blueprint.hidden),
             cut: std::array::from_fn(|_| Vec::with_capacity(options.slots)),
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use kernels::{Forms, Matrix, Product, Rows, multiply, round_into, rounded_words};
 
 use super::run::{Part, Workplace};
-use super::{select, select_bias};
+use super::{Output, select, select_bias};
 use crate::placement::Parts;
 use crate::{Gguf, ModelError, Slices};
 
@@ -38,33 +38,39 @@ impl SplitMatrix {
     }
 
     /// Norms the output before it is added.
-    pub(super) fn with_post_norm(self, post_norm: Option<Vec<f32>>) -> Self {
-        Self { post_norm, ..self }
+    pub(super) fn with_post_norm(self, post_norm: Option<Vec<f32>>) -> Box<Self> {
+        Box::new(Self { post_norm, ..self })
     }
 
-    /// This rank's rows.
-    pub(super) fn weights(&self) -> &Matrix {
-        &self.weights
+    /// The form in which the product takes its input.
+    fn forms(&self) -> Forms {
+        Forms::for_weights(&[&self.weights])
     }
 
-    /// The same, to be moved.
-    pub(super) fn weights_mut(&mut self) -> &mut Matrix {
-        &mut self.weights
+    /// The input columns as they travel, by rank.
+    fn travelling(&self) -> &Parts {
+        self.words.as_ref().unwrap_or(&self.columns)
+    }
+}
+
+impl Output for SplitMatrix {
+    fn matrices(&self) -> Vec<&Matrix> {
+        vec![&self.weights]
     }
 
-    /// The input columns that this rank has.
-    pub(super) fn own_columns(&self) -> Range<usize> {
+    fn matrices_mut(&mut self) -> Vec<&mut Matrix> {
+        vec![&mut self.weights]
+    }
+
+    fn own_columns(&self) -> Range<usize> {
         self.columns.own()
     }
 
-    /// Whether this rank has all of it, so that there is nothing to gather.
-    pub(super) fn is_whole(&self) -> bool {
+    fn is_whole(&self) -> bool {
         self.columns.all.len() < 2
     }
 
-    /// Takes this rank's columns for some tokens, so that they can travel: then [`SplitMatrix::gather_columns`] is next. A
-    /// rank that is alone has them ready for the product.
-    pub(super) fn take_columns(&self, workplace: &mut Workplace<'_>, own: &Rows<'_>, part: &mut Part<'_>) {
+    fn take_columns(&self, workplace: &mut Workplace<'_>, own: &Rows<'_>, part: &mut Part<'_>) {
         let pool = workplace.pool;
         if self.is_whole() {
             workplace.activations.load(pool, own, self.forms());
@@ -78,14 +84,12 @@ impl SplitMatrix {
         }
     }
 
-    /// What [`SplitMatrix::take_columns`] has the ranks of a stage gather.
-    pub(super) fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
+    fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
         let parts = self.travelling();
         parts.slices(part.tokens, &mut part.travelling[..part.tokens * parts.total()])
     }
 
-    /// Computes this rank's rows of the product with all ranks' columns.
-    pub(super) fn multiply(&self, workplace: &mut Workplace<'_>, part: &mut Part<'_>) {
+    fn multiply(&self, workplace: &mut Workplace<'_>, part: &mut Part<'_>) {
         let (pool, columns) = (workplace.pool, self.columns.total());
         if !self.is_whole() {
             let travelling = &part.travelling[..part.tokens * self.travelling().total()];
@@ -97,33 +101,22 @@ impl SplitMatrix {
         let product = Product {
             weights: &self.weights,
             bias: self.bias.as_deref(),
+            tokens: 0..part.tokens,
             stride: self.rows.total(),
             out: &mut part.result[self.rows.own().start..],
         };
-        multiply(pool, workplace.activations, &mut [product]);
+        multiply(pool, workplace.activations, [product]);
     }
 
-    /// What [`SplitMatrix::multiply`] has the ranks of a stage gather.
-    pub(super) fn gather_rows<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
+    fn gather_rows<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
         self.rows.slices(part.tokens, part.result)
     }
 
-    /// Adds the whole product to the hidden state.
-    pub(super) fn add(&self, workplace: &Workplace<'_>, part: &mut Part<'_>) {
+    fn add(&self, workplace: &Workplace<'_>, part: &mut Part<'_>) {
         let added = match &self.post_norm {
             Some(weight) => Rows::Normed { x: part.result, weight, epsilon: workplace.epsilon },
             None => Rows::Plain { x: part.result, columns: self.rows.total() },
         };
         added.add_to(workplace.pool, part.hidden);
-    }
-
-    /// The form in which the product takes its input.
-    fn forms(&self) -> Forms {
-        Forms::for_weights(&[&self.weights])
-    }
-
-    /// The input columns as they travel, by rank.
-    fn travelling(&self) -> &Parts {
-        self.words.as_ref().unwrap_or(&self.columns)
     }
 }

@@ -17,8 +17,10 @@ const ARCHITECTURES: &[(&str, &str)] = &[
     ("gemma3_text", "gemma3"),
     ("llama", "llama"),
     ("mistral", "llama"),
+    ("mixtral", "llama"),
     ("qwen2", "qwen2"),
     ("qwen3", "qwen3"),
+    ("qwen3_moe", "qwen3moe"),
 ];
 
 /// The configuration of a language model.
@@ -62,6 +64,7 @@ impl Config {
 
     /// Adds what it says to the metadata.
     pub(super) fn describe(&self, metadata: &mut Metadata) -> Result<(), ModelError> {
+        self.require_uniform_layers()?;
         metadata.insert("general.architecture".to_owned(), Value::Str(self.architecture.into()));
         let mut add = |key: &str, value: Value| metadata.insert(format!("{}.{key}", self.architecture), value);
         for (name, key) in [
@@ -79,6 +82,10 @@ impl Config {
             ("head_dim", "attention.key_length"),
             ("head_dim", "attention.value_length"),
             ("sliding_window_pattern", "attention.sliding_window_pattern"),
+            ("num_experts", "expert_count"),
+            ("num_local_experts", "expert_count"),
+            ("num_experts_per_tok", "expert_used_count"),
+            ("moe_intermediate_size", "expert_feed_forward_length"),
         ] {
             self.document.size(name)?.map(|value| add(key, Value::U64(value)));
         }
@@ -107,6 +114,27 @@ impl Config {
                 add("rope.scaling.yarn_beta_fast", Value::F64(beta_fast));
                 add("rope.scaling.yarn_beta_slow", Value::F64(beta_slow));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses mixtures of experts in some layers only, and weights of experts that do not add up to one.
+    fn require_uniform_layers(&self) -> Result<(), ModelError> {
+        let advice = "use a model with a mixture in each layer";
+        if self.document.size("decoder_sparse_step")?.is_some_and(|step| step != 1) {
+            return Err(self.document.unsupported("a mixture of experts in some layers only", advice));
+        }
+        if self
+            .document
+            .get("mlp_only_layers")
+            .is_some_and(|layers| layers.as_array().is_none_or(|all| !all.is_empty()))
+        {
+            return Err(self.document.unsupported("a mixture of experts in some layers only", advice));
+        }
+        if self.architecture == "qwen3moe" && self.document.flag("norm_topk_prob")? == Some(false) {
+            return Err(self
+                .document
+                .unsupported("norm_topk_prob = false", "use a model whose experts' weights add up to one"));
         }
         Ok(())
     }

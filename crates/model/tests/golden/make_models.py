@@ -83,6 +83,7 @@ def rope(theta: float, **scaling) -> dict:
 
 
 MATRICES = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")
+EXPERTS = ("experts.gate_up_proj", "experts.down_proj")
 FEED_FORWARD = ("gate_proj.weight", "up_proj.weight", "down_proj.weight")
 
 # Shapes are awkward on purpose: odd head counts, head sizes that are not hidden / heads, widths that are no multiple
@@ -156,6 +157,47 @@ MODELS = [
         seed=4,
     ),
     TinyModel(
+        "tiny-qwen3moe",
+        "qwen3moe",
+        transformers.Qwen3MoeForCausalLM,
+        transformers.Qwen3MoeConfig(
+            **shape(64, 96, 4, 2, 16, layers=2),
+            moe_intermediate_size=64,
+            num_experts=6,
+            num_experts_per_tok=2,
+            norm_topk_prob=True,
+            decoder_sparse_step=1,
+            tie_word_embeddings=True,
+            rms_norm_eps=1e-6,
+            rope_parameters=rope(1_000_000.0),
+        ),
+        f16_suffixes=EXPERTS,
+        metadata={
+            "qwen3moe.expert_count": 6,
+            "qwen3moe.expert_used_count": 2,
+            "qwen3moe.expert_feed_forward_length": 64,
+        },
+        seed=2,
+    ),
+    TinyModel(
+        "tiny-mixtral",
+        "llama",
+        transformers.MixtralForCausalLM,
+        transformers.MixtralConfig(
+            **shape(64, 40, 4, 1, 16, layers=2),
+            num_local_experts=4,
+            num_experts_per_tok=3,
+            tie_word_embeddings=False,
+            sliding_window=None,
+            rms_norm_eps=1e-5,
+            rope_parameters=rope(1_000_000.0),
+        ),
+        interleaved_rope=True,
+        f16_suffixes=EXPERTS,
+        metadata={"llama.expert_count": 4, "llama.expert_used_count": 3},
+        seed=45,
+    ),
+    TinyModel(
         "tiny-gemma3",
         "gemma3",
         transformers.Gemma3ForCausalLM,
@@ -182,6 +224,9 @@ def main() -> None:
         tensors = gguf_tensors(spec, model)
         write_gguf(HERE / f"{spec.name}.gguf", spec, tensors)
         write_logits(spec, model)
+        if spec.name == "tiny-qwen3moe":
+            q4_0 = quantized(tensors, Type.Q4_0)
+            write_gguf(HERE / f"{spec.name}-q4_0.gguf", spec, q4_0, gguf.LlamaFileType.MOSTLY_Q4_0)
         if spec.name == "tiny-llama":
             q4_1 = quantized(tensors, Type.Q4_1)
             q4_0 = quantized(tensors, Type.Q4_0)
@@ -230,6 +275,9 @@ def gguf_tensors(spec: TinyModel, model: torch.nn.Module) -> list[tuple[str, np.
         if name.endswith("norm.weight"):
             values = values + np.float32(spec.norm_offset)
         f16 = name.endswith(spec.f16_suffixes or ("no such tensor",))
+        if ".mlp.experts." in name:
+            tensors += expert_tensors(name, values, f16)
+            continue
         tensors.append((names.get_name(name, (".weight", ".bias")), *stored(values, f16)))
     if spec.rope_frequencies:
         scaled = model.model.rotary_emb.inv_freq.numpy()
@@ -237,6 +285,13 @@ def gguf_tensors(spec: TinyModel, model: torch.nn.Module) -> list[tuple[str, np.
         plain = 1.0 / (spec.config.rope_parameters["rope_theta"] ** exponents)
         tensors.append(("rope_freqs.weight", (plain / scaled).astype(np.float32), Type.F32))
     return tensors
+
+
+def expert_tensors(name: str, values: np.ndarray, f16: bool) -> list[tuple[str, np.ndarray, Type]]:
+    """The matrices of all experts of a layer; the library keeps gate and up in one, GGUF does not."""
+    layer = name.split(".")[2]
+    parts = dict(zip(("gate", "up"), np.split(values, 2, axis=1))) if name.endswith("gate_up_proj") else dict(down=values)
+    return [(f"blk.{layer}.ffn_{part}_exps.weight", *stored(matrix, f16)) for part, matrix in parts.items()]
 
 
 def stored(values: np.ndarray, f16: bool) -> tuple[np.ndarray, Type]:
@@ -253,7 +308,7 @@ def quantized(tensors: list[tuple[str, np.ndarray, Type]], kind: Type) -> list[t
     """Matrices as `kind`, the embedding as Q8_0 and norms as F32: the mixture that llama.cpp's quantizer makes."""
     out = []
     for name, values, stored_as in tensors:
-        if values.ndim == 2:
+        if values.ndim >= 2 and "ffn_gate_inp" not in name:
             stored_as = Type.Q8_0 if name == "token_embd.weight" else kind
             values = gguf.quants.quantize(values.astype(np.float32), stored_as)
         out.append((name, values, stored_as))

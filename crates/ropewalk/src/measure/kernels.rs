@@ -89,7 +89,8 @@ pub(crate) fn product<'a>(
         work: Work::product(dtype, bytes, 2 * rows * columns * tokens),
         call: Box::new(move |call| {
             let weights = &matrices[call % matrices.len()];
-            multiply(pool, &input, &mut [Product { weights, bias: None, out: &mut out, stride: rows }]);
+            let product = Product { weights, bias: None, tokens: 0..input.tokens(), out: &mut out, stride: rows };
+            multiply(pool, &input, [product]);
         }),
     }))
 }
