@@ -340,7 +340,13 @@ fn serve(shared: &Shared, backend: &dyn Backend) {
         let result = match shared.next() {
             Some(Submission { request, caller }) => {
                 let _running = Running { shared, since: Instant::now() };
-                run::run(&shared.model, backend, &request, &caller, &shared.stopping)
+                let result = run::run(&shared.model, backend, &request, &caller, &shared.stopping);
+                if let Err(error) = &result {
+                    // Who hears of it may ask at once whether the engine runs.
+                    fail_waiting(shared, error);
+                    caller.send(Event::Failed(error.clone()));
+                }
+                result
             }
             None => backend.check(),
         };

@@ -39,7 +39,7 @@ impl Caller {
     }
 }
 
-/// Runs `request` and sends all its events, the last included.
+/// Runs `request` and sends all its events; of an error it is for the caller to tell.
 pub(crate) fn run(
     model: &ModelInfo,
     backend: &dyn Backend,
@@ -62,13 +62,7 @@ pub(crate) fn run(
         first_token_ms: None,
         stop_text: None,
     };
-    let outcome = match backend.generate(request, &mut listener) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            caller.send(Event::Failed(error.clone()));
-            return Err(error);
-        }
-    };
+    let outcome = backend.generate(request, &mut listener)?;
     let finish = listener.finish(outcome.finish);
     let ttft_ms = listener.first_token_ms.unwrap_or_else(|| milliseconds_since(caller.submitted));
     caller.send(Event::Done(Completion {

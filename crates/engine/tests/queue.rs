@@ -70,6 +70,25 @@ fn as_many_run_at_once_as_may() {
     }
 }
 
+/// A rank that is lost with the first request.
+struct Lost;
+
+impl Backend for Lost {
+    fn generate(&self, _: &Request, _: &mut dyn Observer) -> Result<Outcome, EngineError> {
+        Err(EngineError::RankLost { rank: 0, cause: "this test wants it".to_owned() })
+    }
+}
+
+#[test]
+fn who_hears_of_a_failure_finds_the_engine_failed() {
+    for _ in 0..300 {
+        let engine = Engine::start(model(), Limits { running: 2, waiting: 2 }, Box::new(Lost));
+        let mut generation = engine.submit(Request { prompt: vec![5], ..Request::default() }).unwrap();
+        assert!(matches!(generation.next_blocking(), Some(Event::Failed(EngineError::RankLost { rank: 0, .. }))));
+        assert!(engine.status().failure.is_some());
+    }
+}
+
 #[test]
 fn who_leaves_while_waiting_gives_the_place_back_at_once() {
     let present = Arc::new((Mutex::new(0), Condvar::new()));
