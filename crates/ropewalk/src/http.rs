@@ -1,7 +1,5 @@
 //! How a server treats those who connect to it.
 
-use std::time::Duration;
-
 use clap::Args;
 use server::{Keys, Options};
 
@@ -23,7 +21,7 @@ pub(crate) struct HttpOptions {
     max_body_bytes: u32,
     /// How long running requests may go on once the server is told to stop, in seconds; told once more, it ends at once
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    drain_timeout: u64,
+    pub(crate) drain_timeout: u64,
 }
 
 impl HttpOptions {
@@ -32,7 +30,6 @@ impl HttpOptions {
         Options {
             body_bytes_max: self.max_body_bytes as usize,
             connections_max: self.max_connections as usize,
-            drain_timeout: Duration::from_secs(self.drain_timeout),
             keys,
             cors_origins: self.cors_origin.clone(),
             allowed_hosts: self.allowed_host.clone(),

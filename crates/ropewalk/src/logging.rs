@@ -1,9 +1,10 @@
 //! What goes to standard error beside errors.
 
 use std::io::{IsTerminal, stderr};
+use std::sync::OnceLock;
 
 use clap::{Args, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 /// What is logged, and how.
 #[derive(Args, Clone)]
@@ -33,6 +34,16 @@ fn parse_level(text: &str) -> Result<String, String> {
     }
 }
 
+/// Puts another filter into the place of the one that is installed.
+type Change = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
+
+static CHANGE: OnceLock<Change> = OnceLock::new();
+
+fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>) {
+    // Only one log can be installed.
+    let _ = CHANGE.set(Box::new(move |filter| handle.reload(filter)));
+}
+
 impl Default for LogOptions {
     /// As the environment says.
     fn default() -> Self {
@@ -47,8 +58,23 @@ impl LogOptions {
         let filter = EnvFilter::try_new(&self.log_level).unwrap_or_else(|_| EnvFilter::new("warn"));
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr);
         match self.log_format {
-            LogFormat::Text => log.with_ansi(stderr().is_terminal()).init(),
-            LogFormat::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+            LogFormat::Text => {
+                let log = log.with_ansi(stderr().is_terminal()).with_filter_reloading();
+                keep(log.reload_handle());
+                log.init();
+            }
+            LogFormat::Json => {
+                let log = log.json().flatten_event(true).with_current_span(false).with_span_list(false);
+                let log = log.with_filter_reloading();
+                keep(log.reload_handle());
+                log.init();
+            }
         }
+    }
+
+    /// Logs at this level from now on, in the form of before.
+    pub(crate) fn change_level(&self) -> anyhow::Result<()> {
+        let Some(change) = CHANGE.get() else { return Ok(()) };
+        Ok(change(EnvFilter::try_new(&self.log_level)?)?)
     }
 }

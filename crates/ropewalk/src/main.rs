@@ -16,6 +16,7 @@ mod offers;
 mod options;
 mod progress;
 mod ranks;
+mod reload;
 mod session;
 mod table;
 mod text;
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
     }
     let result = match arguments.command.follower() {
         Ok(Some(follower)) => commands::rank::follow(&follower),
-        Ok(None) => run(arguments),
+        Ok(None) => run(arguments, loaded),
         Err(error) => Err(error),
     };
     match result {
@@ -124,12 +125,12 @@ fn check_environment() -> anyhow::Result<()> {
     }
 }
 
-fn run(arguments: Arguments) -> anyhow::Result<()> {
+fn run(arguments: Arguments, loaded: Loaded) -> anyhow::Result<()> {
     match arguments.command {
         Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Run(arguments) => commands::run::run(&arguments),
         Command::Chat(arguments) => commands::chat::run(&arguments),
-        Command::Serve(arguments) => commands::serve::run(&arguments),
+        Command::Serve(arguments) => commands::serve::run(&arguments, loaded),
         Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Link(arguments) => commands::link::run(&arguments),
         Command::Perplexity(arguments) => commands::perplexity::run(&arguments),

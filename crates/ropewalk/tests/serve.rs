@@ -248,6 +248,35 @@ fn the_last_traces_are_sent_before_the_end() {
 }
 
 #[test]
+fn the_configuration_is_read_anew_while_the_server_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.toml");
+    let configure = |text: &str| std::fs::write(&path, format!("[serve]\nranks = 1\n{text}")).unwrap();
+    configure("parallel = 2\napi-key = 'sk-1'\nlog-level = 'warn'\n");
+    let (mut running, address) = serve_with(&[&tiny("tiny-llama"), "--config", path.to_str().unwrap()]);
+    let mut log = BufReader::new(running.0.stderr.take().unwrap()).lines();
+    let mut said = |words: &str| log.find(|line| line.as_ref().unwrap().contains(words)).unwrap().unwrap();
+    assert_eq!(status_with(&address, "sk-1"), "HTTP/1.1 200 OK");
+    configure("parallel = 3\napi-key = 'sk-2'\nlog-level = 'info'\nrequest-timeout = 60\n");
+    running.signal(Signal::HUP);
+    let line = said("read anew");
+    assert!(line.contains("api-key, log-level, ") && line.contains("request-timeout"), "{line}");
+    assert!(!line.contains("parallel") && !line.contains("sk-"), "{line}");
+    assert!(said("restart").ends_with(": parallel"));
+    assert!(status_with(&address, "sk-1").contains("401"));
+    assert_eq!(status_with(&address, "sk-2"), "HTTP/1.1 200 OK");
+    // A file with a mistake changes nothing, not even what is right in it.
+    configure("api-key = 'sk-3'\nrequest-timeout = 'soon'\n");
+    running.signal(Signal::HUP);
+    let line = said("as they were");
+    assert!(line.contains("config.toml:4: ") && line.contains("a number"), "{line}");
+    assert_eq!(status_with(&address, "sk-2"), "HTTP/1.1 200 OK");
+    assert!(status_with(&address, "sk-3").contains("401"));
+    running.signal(Signal::TERM);
+    assert!(wait_for(|| running.0.try_wait().unwrap()).success());
+}
+
+#[test]
 fn a_second_signal_ends_a_draining_server_at_once() {
     let (running, address) = serve();
     let mut stream = send(&address, "POST", "/v1/chat/completions", &chat(3000, true));

@@ -70,7 +70,7 @@ impl App {
 
     /// When a request that comes now and is to be answered within `timeout` has taken too long.
     fn deadline(&self, timeout: Option<Duration>) -> Option<Instant> {
-        let shortest = self.options.request_timeout.into_iter().chain(timeout).min()?;
+        let shortest = self.options.timeouts.get().request.into_iter().chain(timeout).min()?;
         Instant::now().checked_add(shortest)
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::keys::Keys;
+use crate::timeouts::SharedTimeouts;
 use crate::tls::Tls;
 use crate::traces::Traces;
 
@@ -23,14 +24,10 @@ pub struct Options {
     pub body_timeout: Duration,
     /// How long a client may refuse to take data before its connection is cut.
     pub write_timeout: Duration,
-    /// Longest time one request may take, queueing included; `None` sets no bound.
-    pub request_timeout: Option<Duration>,
-    /// Longest time a request may wait for its turn, before it fails with status 503; `None` sets no bound.
-    pub queue_timeout: Option<Duration>,
+    /// How long requests may take.
+    pub timeouts: SharedTimeouts,
     /// Silence after which a stream carries a comment, so that nothing on the way takes it for dead.
     pub keep_alive_interval: Duration,
-    /// How long running requests may go on after the shutdown signal before they are cancelled.
-    pub drain_timeout: Duration,
     /// The API keys; if there are none, everybody may ask.
     pub keys: Keys,
     /// Sites whose pages may read answers, such as `https://chat.example`; `*` is all.
@@ -52,10 +49,8 @@ impl Default for Options {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             write_timeout: Duration::from_secs(60),
-            request_timeout: None,
-            queue_timeout: None,
+            timeouts: SharedTimeouts::default(),
             keep_alive_interval: Duration::from_secs(15),
-            drain_timeout: Duration::from_secs(30),
             keys: Keys::default(),
             cors_origins: Vec::new(),
             allowed_hosts: Vec::new(),

@@ -76,7 +76,7 @@ impl Run {
     /// Submits the first generation, so that a refusal is known before an answer begins.
     pub(crate) fn start(app: Arc<App>, lease: Arc<Lease>, plan: Plan) -> Result<Self, ApiError> {
         let deadline = lease.deadline();
-        let turn = app.options.queue_timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let turn = app.options.timeouts.get().queue.and_then(|timeout| Instant::now().checked_add(timeout));
         let (current, ready, embeddings) = (Vec::new(), VecDeque::new(), BTreeMap::new());
         let mut run = Self { app, lease, plan, current, ready, embeddings, next: 0, full: false, deadline, turn };
         run.submit().map_err(|error| run.refused(&error))?;

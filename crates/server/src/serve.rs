@@ -41,7 +41,7 @@ pub struct Drained {
 /// Answers requests on `listener` with `models` (or a single engine) until `shutdown` resolves and what runs then has ended.
 ///
 /// After `shutdown` no connection is accepted and no further request taken on open ones; running requests may finish
-/// within [`Options::drain_timeout`] and are then cancelled, which their clients are told. The models are left
+/// within [`Timeouts::drain`](crate::Timeouts::drain) and are then cancelled, which their clients are told. The models are left
 /// running; stopping them is the caller's to do. A failed engine does not end the server: it answers with status 503, so
 /// that whoever watches `/health` learns the reason.
 pub async fn serve(
@@ -76,7 +76,7 @@ pub async fn serve(
         }
     }
     drop((listener, open));
-    drain(connections, graceful, &stop, app.options.drain_timeout).await
+    drain(connections, graceful, &stop, app.options.timeouts.get().drain).await
 }
 
 /// The next connection, once there is a slot for it. Cancel-safe.

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use server::{Keys, Models, Room, Tls, Traces, parse_keep_alive};
+use server::{Keys, Models, Room, SharedTimeouts, Timeouts, Traces, parse_keep_alive};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::config::Loaded;
 use crate::http::HttpOptions;
 use crate::interrupt;
 use crate::keys::KeyOptions;
 use crate::logging::LogOptions;
 use crate::offers::Offers;
 use crate::options::{LayoutOptions, MODEL_HELP};
+use crate::reload::{self, Live};
 use crate::session::Sharing;
 use crate::tls::TlsOptions;
 
@@ -56,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
     #[command(flatten)]
-    keys: KeyOptions,
+    pub(crate) keys: KeyOptions,
     #[command(flatten)]
     http: HttpOptions,
     #[command(flatten)]
@@ -108,7 +110,7 @@ fn parse_gibibytes(text: &str) -> Result<u64, String> {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: &Arguments, loaded: Loaded) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.context("cannot start the server's threads")?;
     // The port is taken before the model is loaded, so that a mistake in it shows at once.
@@ -120,16 +122,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     interrupt::leave_to_others();
     let stop = runtime.block_on(async { StopSignals::listen() })?;
     let hangups = runtime.block_on(async { hear(SignalKind::hangup()) })?;
-    runtime.spawn(reload(hangups, arguments.keys.clone(), keys.clone(), tls.clone()));
-    let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+    let timeouts = SharedTimeouts::from(arguments.timeouts());
+    let live = Live { keys: keys.clone(), tls: tls.clone(), timeouts: timeouts.clone(), models: models.clone() };
+    runtime.spawn(reload::listen(hangups, live, loaded));
     let scheme = if tls.is_some() { "https" } else { "http" };
-    let options = server::Options {
-        tls,
-        traces: traces.clone(),
-        queue_timeout: arguments.queue_timeout.map(seconds),
-        request_timeout: arguments.request_timeout.map(seconds),
-        ..arguments.http.options(keys)
-    };
+    let options = server::Options { tls, traces: traces.clone(), timeouts, ..arguments.http.options(keys) };
     eprintln!("{what} served at {scheme}://{}", listener.address());
     let drained = runtime.block_on(server::serve(listener, models.clone(), options, shutdown(stop)));
     if drained.cancelled > 0 {
@@ -145,6 +142,21 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
 }
 
 impl Arguments {
+    /// How long requests may take.
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        let seconds = |seconds: u32| Duration::from_secs(seconds.into());
+        Timeouts {
+            request: self.request_timeout.map(seconds),
+            queue: self.queue_timeout.map(seconds),
+            drain: Duration::from_secs(self.http.drain_timeout),
+        }
+    }
+
+    /// How long one of `several` models, or the only one, stays in memory without being used.
+    pub(crate) fn keep_alive(&self, several: bool) -> Option<Duration> {
+        self.keep_alive.map_or(several.then_some(KEEP_ALIVE), |KeepAlive(keep)| keep)
+    }
+
     /// The models to serve, of which the first one is loaded, and the beginning of a sentence that says what they are.
     fn models(&self) -> anyhow::Result<(Models, String)> {
         interrupt::install()?;
@@ -166,8 +178,7 @@ impl Arguments {
         let verb = if several { "are" } else { "is" };
         let what = format!("{} ({layout}) {verb}", names.join(", "));
         let room = Room { models: self.models_max.into(), bytes: self.models_memory.unwrap_or(u64::MAX) };
-        let default = several.then_some(KEEP_ALIVE);
-        let keep_alive = self.keep_alive.map_or(default, |KeepAlive(keep)| keep);
+        let keep_alive = self.keep_alive(several);
         let models = if several || keep_alive.is_some() {
             let models = Models::on_demand(offers.offers(), offers, room, keep_alive);
             models.put(Box::new(first));
@@ -176,19 +187,6 @@ impl Arguments {
             Models::fixed(Box::new(first))
         };
         Ok((models, what))
-    }
-}
-
-/// Reads keys and certificates anew whenever the process is told to (SIGHUP). What cannot be read stays as it was.
-async fn reload(mut hangups: Signal, options: KeyOptions, keys: Keys, tls: Option<Tls>) {
-    while hangups.recv().await.is_some() {
-        match options.read() {
-            Ok(read) => keys.replace(read),
-            Err(error) => tracing::error!("the API keys stay as they were: {error:#}"),
-        }
-        if let Some(Err(error)) = tls.as_ref().map(Tls::reload) {
-            tracing::error!("the certificate stays as it was: {error}");
-        }
     }
 }
 

@@ -139,11 +139,27 @@ impl Models {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Unloads models that nobody has used for `keep_alive` from now on, unless a request has said otherwise. False if there
+    /// is one model, which stays.
+    pub fn keep_alive(&self, keep_alive: Option<Duration>) -> bool {
+        if self.shared.loader.is_none() {
+            return keep_alive.is_none();
+        }
+        self.shared.lock().shelf.keep_all(keep_alive);
+        self.shared.changed.send_replace(());
+        true
+    }
+
     /// Puts a model that is loaded already into its place. One that is not on offer is dropped.
     pub fn put(&self, loaded: Box<dyn Loaded>) {
         if let Some(index) = self.index_of(&loaded.engine().model().id) {
             self.shared.put(index, loaded);
         }
+    }
+
+    /// Whether there is more than one.
+    pub fn are_several(&self) -> bool {
+        self.shared.offers.len() > 1
     }
 
     /// Why a loaded model does not run any more, if there is one.

@@ -124,6 +124,12 @@ impl Shelf {
         self.models[index].keep = keep;
     }
 
+    /// Models stay for `keep` after each use from now on, except those of which a request has said otherwise.
+    pub(super) fn keep_all(&mut self, keep: Option<Duration>) {
+        let before = std::mem::replace(&mut self.keep, keep);
+        self.models.iter_mut().filter(|model| model.keep == before).for_each(|model| model.keep = keep);
+    }
+
     /// A model has been loaded.
     pub(super) fn loaded(&mut self, index: usize, now: Duration) {
         // Whoever was to make room has done so; what the next one needs is seen when it is its turn.
@@ -245,6 +251,23 @@ mod tests {
         shelf.keep(0, None);
         shelf.give_back(0, 100 * SECOND);
         assert_eq!((shelf.next(9999 * SECOND), shelf.due()), (None, None));
+    }
+
+    #[test]
+    fn how_long_unused_models_stay_may_change() {
+        let mut shelf = shelf(&[1, 1], 2);
+        load(&mut shelf, 0, SECOND);
+        load(&mut shelf, 1, SECOND);
+        shelf.keep(1, Some(60 * SECOND));
+        shelf.give_back(0, 2 * SECOND);
+        shelf.give_back(1, 2 * SECOND);
+        shelf.keep_all(Some(3 * SECOND));
+        assert_eq!((shelf.expiry(0), shelf.expiry(1)), (Some(5 * SECOND), Some(62 * SECOND)));
+        assert_eq!(shelf.next(5 * SECOND), Some(Action::Unload(0)));
+        shelf.gone(0);
+        shelf.keep_all(None);
+        load(&mut shelf, 0, 6 * SECOND);
+        assert_eq!((shelf.expiry(0), shelf.expiry(1)), (None, Some(62 * SECOND)));
     }
 
     #[test]

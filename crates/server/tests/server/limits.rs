@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::Limits;
 use hyper::Method;
 use serde_json::json;
-use server::Options;
+use server::{Options, SharedTimeouts, Timeouts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -94,8 +94,11 @@ async fn connections_over_the_limit_wait_for_a_slot() {
 #[tokio::test]
 async fn requests_over_the_time_limit_end_and_free_the_engine() {
     let activity = Activity::default();
-    let options = Options { request_timeout: Some(SHORT), ..Options::default() };
+    let timeouts = SharedTimeouts::default();
+    let options = Options { timeouts: timeouts.clone(), ..Options::default() };
     let server = Server::with(options, Limits::default(), endless(activity.clone(), "more ")).await;
+    // It may be set while the server runs.
+    timeouts.replace(Timeouts { request: Some(SHORT), ..Timeouts::default() });
     let answer = server.post(CHAT, &chat(json!({}))).await;
     assert_eq!(answer.error(), (504, "timeout_error".to_owned(), None, "generation_timeout".to_owned()));
     eventually("the end of the run", || activity.stopped() == 1).await;
@@ -166,7 +169,8 @@ async fn priority_and_client_reach_the_engine() {
 #[tokio::test]
 async fn requests_that_wait_too_long_leave_the_queue() {
     let (gate, script) = gated("done");
-    let options = Options { queue_timeout: Some(SHORT), ..Options::default() };
+    let options =
+        Options { timeouts: Timeouts { queue: Some(SHORT), ..Timeouts::default() }.into(), ..Options::default() };
     let server = Server::with(options, Limits { running: 1, waiting: 4 }, script).await;
     let first = server.post_in_background(CHAT, &chat(json!({})));
     server.wait_for_status(1, 0).await;

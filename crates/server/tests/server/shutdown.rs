@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::Limits;
 use hyper::Method;
 use serde_json::json;
-use server::{Drained, Options};
+use server::{Drained, Options, Timeouts};
 use tokio::net::TcpStream;
 
 use crate::harness::{Server, chat, eventually};
@@ -44,7 +44,10 @@ async fn running_and_waiting_requests_finish() {
 #[tokio::test]
 async fn requests_that_outlast_the_drain_are_cancelled_and_told() {
     let activity = Activity::default();
-    let options = Options { drain_timeout: Duration::from_millis(50), ..Options::default() };
+    let options = Options {
+        timeouts: Timeouts { drain: Duration::from_millis(50), ..Timeouts::default() }.into(),
+        ..Options::default()
+    };
     let mut server = Server::with(options, Limits::default(), endless(activity.clone(), "more ")).await;
     let stream = server.post_in_background(CHAT, &chat(json!({"stream": true})));
     eventually("the first token", || activity.is_running()).await;
