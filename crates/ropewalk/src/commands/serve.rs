@@ -57,18 +57,6 @@ pub(crate) struct Arguments {
     /// Address to listen on; only this machine reaches the default
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     listen: String,
-    #[command(flatten)]
-    pub(crate) keys: KeyOptions,
-    #[command(flatten)]
-    http: HttpOptions,
-    #[command(flatten)]
-    tls: TlsOptions,
-    #[command(flatten)]
-    pub(crate) log: LogOptions,
-    /// Collector of OpenTelemetry traces to which a span of each request is sent, never its text (OTLP over HTTP), such as
-    /// http://localhost:4318
-    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help_heading = "Log")]
-    otlp_traces_endpoint: Option<String>,
     /// Requests to a model that are answered at once, each with a context of its own; those beyond wait
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
     parallel: u16,
@@ -86,6 +74,18 @@ pub(crate) struct Arguments {
     /// short request, in milliseconds: prompts are evaluated in pieces that fit it; 0 sets no limit
     #[arg(long, value_name = "MS", default_value_t = 500)]
     token_latency: u32,
+    #[command(flatten)]
+    pub(crate) keys: KeyOptions,
+    #[command(flatten)]
+    http: HttpOptions,
+    #[command(flatten)]
+    tls: TlsOptions,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+    /// Collector of OpenTelemetry traces to which a span of each request is sent, never its text (OTLP over HTTP), such as
+    /// http://localhost:4318
+    #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", help_heading = "Log")]
+    otlp_traces_endpoint: Option<String>,
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
 }
