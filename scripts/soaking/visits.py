@@ -221,7 +221,7 @@ async def connected(address, receive_buffer=None):
 
 
 def head(method, path, fields, size):
-    return f"{method} {path} HTTP/1.1\r\nhost: soak\r\nconnection: close\r\n{fields}content-length: {size}\r\n\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}content-length: {size}\r\n\r\n".encode()
 
 
 def message(method, path, body):
