@@ -18,8 +18,6 @@ use crate::session::{Session, Sharing, context_size};
 /// Models whose files are on this machine.
 pub(crate) struct Offers {
     models: Vec<Known>,
-    /// The draft model of the first one.
-    draft_model: Option<DraftFile>,
     options: LayoutOptions,
     sharing: Sharing,
 }
@@ -30,6 +28,7 @@ struct Known {
     named: String,
     local: LocalModel,
     offer: Offer,
+    draft_model: Option<DraftFile>,
 }
 
 impl Offers {
@@ -48,11 +47,11 @@ impl Offers {
         if let Some(twice) = models.iter().find(|known| !ids.insert(&known.offer.id)) {
             bail!("two models are called {:?}: clients could not tell them apart", twice.offer.id);
         }
-        let draft_model = models::draft(options, offline)?;
-        for (first, draft_model) in models.iter_mut().zip(&draft_model) {
+        for (first, draft_model) in models.iter_mut().zip(models::draft(options, offline)?) {
             first.offer.memory_bytes += draft_model.model_bytes;
+            first.draft_model = Some(draft_model);
         }
-        Ok(Self { models, draft_model, options: options.clone(), sharing })
+        Ok(Self { models, options: options.clone(), sharing })
     }
 
     /// What clients may ask for.
@@ -68,8 +67,7 @@ impl Offers {
 
     fn start(&self, known: &Known, report: &dyn Fn(Loading)) -> anyhow::Result<Session> {
         let file = known.file()?;
-        let is_first = self.models.first().is_some_and(|first| first.offer.id == known.offer.id);
-        let draft_model = self.draft_model.clone().filter(|_| is_first);
+        let draft_model = known.draft_model.clone();
         Session::start_with(&known.named, &self.options, self.sharing, (&known.local, &file, draft_model), report)
     }
 }
@@ -87,7 +85,7 @@ impl Known {
             details: ModelDetails::from_gguf(&file),
             memory_bytes: model_bytes(&file),
         };
-        Ok(Self { named: named.to_owned(), local, offer })
+        Ok(Self { named: named.to_owned(), local, offer, draft_model: None })
     }
 
     fn file(&self) -> anyhow::Result<Gguf> {
@@ -126,4 +124,25 @@ fn in_folder(folder: &Path) -> anyhow::Result<Vec<String>> {
         );
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_several_models_has_the_draft_model() {
+        let tiny = |name: &str| format!("{}/../model/tests/golden/{name}.gguf", env!("CARGO_MANIFEST_DIR"));
+        let named = ["tiny-llama", "tiny-llama-q4_1"].map(tiny);
+        let find = |draft_model| {
+            let options = LayoutOptions { draft_model, ..LayoutOptions::local(1) };
+            Offers::find(&named, None, true, &options, Sharing::of(1)).unwrap().models
+        };
+        let (with, without) = (find(Some(tiny("tiny-llama-q4_0"))), find(None));
+        let draft_models: Vec<_> = with.iter().map(|known| known.draft_model.is_some()).collect();
+        assert_eq!(draft_models, [true, false]);
+        let more = with[0].draft_model.as_ref().unwrap().model_bytes;
+        assert_eq!(with[0].offer.memory_bytes, without[0].offer.memory_bytes + more);
+        assert_eq!(with[1].offer.memory_bytes, without[1].offer.memory_bytes);
+    }
 }

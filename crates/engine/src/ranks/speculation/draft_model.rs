@@ -160,7 +160,9 @@ impl DraftModel {
             let rest = &wish.known[wish.held..];
             wish.most = wish.most.min(self.context.saturating_sub(wish.known.len()));
             let can_go_on = wish.most > 0 && rest.iter().all(|&id| (id as usize) < self.common);
-            let count = if can_go_on { rest.len().min(left) } else { 0 };
+            // A step reads all weights, which is not worth it for a few tokens after which nothing can be drafted yet.
+            let most = if rest.len() <= left || left >= BLOCK.min(self.step_tokens) { rest.len().min(left) } else { 0 };
+            let count = if can_go_on { most } else { 0 };
             self.slots[wish.slot].truncate(wish.held);
             self.add(wish.slot, &rest[..count]);
             left -= count;
@@ -311,7 +313,7 @@ mod tests {
     fn afresh(model: &mut DraftModel, known: &[u32], most: usize) -> Vec<u32> {
         model.slots.iter_mut().for_each(Vec::clear);
         loop {
-            let draft = drafts(model, &[(0, known, most)], 16).remove(0);
+            let draft = drafts(model, &[(0, known, most)], BLOCK).remove(0);
             if !draft.is_empty() || known.len() + most > model.context {
                 return draft;
             }
@@ -322,9 +324,8 @@ mod tests {
     fn drafts_are_what_the_draft_model_would_say() {
         let mut model = load("tiny-llama", 2).unwrap();
         let (mut known, answer) = greedy();
-        // The prompt is seen piece by piece.
         assert_eq!(drafts(&mut model, &[(1, &known, 5)], known.len() - 3), [[0; 0]]);
-        assert_eq!(drafts(&mut model, &[(1, &known, 5)], 0), [&answer[..5]]);
+        assert_eq!(drafts(&mut model, &[(1, &known, 5)], known.len()), [&answer[..5]]);
         // Another sequence takes part; of the first all is right but one token, which is taken back.
         known.extend(&answer[..3]);
         let other = [&known[..], &answer[3..9]].concat();
@@ -334,6 +335,20 @@ mod tests {
         assert_ne!(drafts(&mut model, &[(1, &known, 4)], 16), [&answer[4..8]]);
         known.pop();
         assert_eq!(drafts(&mut model, &[(0, &other, 2), (1, &known, 4)], 16), [&answer[9..11], &answer[3..7]]);
+    }
+
+    #[test]
+    fn a_long_prompt_is_seen_piece_by_piece() {
+        let mut model = load("tiny-llama", 1).unwrap();
+        let text: Vec<u32> = (0..80).map(|token| 3 + token * 7 % 250).collect();
+        let expected = afresh(&mut model, &text, 4);
+        model.slots[0].clear();
+        let seen: Vec<_> = [40, 10, 30, 14]
+            .map(|room| (drafts(&mut model, &[(0, &text, 4)], room).remove(0), model.slots[0].len()))
+            .to_vec();
+        // What would be seen of it in vain is not.
+        let none = Vec::new();
+        assert_eq!(seen, [(none.clone(), 34), (none.clone(), 34), (none, 66), (expected, 83)]);
     }
 
     #[test]
