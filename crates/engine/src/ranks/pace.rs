@@ -10,6 +10,8 @@ const KEEP: f64 = 0.8;
 const FIRST: usize = 64;
 /// Steps with fewer tokens of prompts say little of larger ones.
 const TELLING: usize = 16;
+/// How much longer than it should a step may last by what the latest one says.
+const SLACK: f64 = 1.1;
 /// Numbers of tokens that kernels take at a time; the larger one counts where a few of them fit.
 const GROUPS: [usize; 2] = [32, 8];
 
@@ -25,6 +27,9 @@ pub(crate) struct Pace {
     seconds: f64,
     /// Most tokens of prompts that the next step may take: a measurement says little of steps that are much larger.
     trusted: usize,
+    /// Tokens of prompts that fit if each costs as much as in the latest step, its share of the base included. However wrong the
+    /// base may be, more of them cost no more each.
+    fitting: usize,
 }
 
 impl Pace {
@@ -32,7 +37,7 @@ impl Pace {
     /// comes in the middle of a step: so a step is to last half as long. Without, steps may last for as long as they do.
     pub(crate) fn new(latency: Option<Duration>) -> Self {
         let longest = latency.map(|latency| latency.as_secs_f64() / 2.0);
-        Self { longest, base: None, tokens: 0.0, seconds: 0.0, trusted: FIRST }
+        Self { longest, base: None, tokens: 0.0, seconds: 0.0, trusted: FIRST, fitting: FIRST }
     }
 
     /// A step with so many tokens of prompts took so long.
@@ -46,6 +51,9 @@ impl Pace {
         self.base = self.base.map(|base| base.min(took));
         self.tokens = KEEP * self.tokens + prompt_tokens as f64;
         self.seconds = KEEP * self.seconds + took - self.base.unwrap_or(0.0);
+        if let Some(longest) = self.longest {
+            self.fitting = (SLACK * longest * prompt_tokens as f64 / took.max(1e-9)) as usize;
+        }
         if prompt_tokens >= TELLING {
             self.trusted = self.trusted.min(4 * prompt_tokens).max(2 * prompt_tokens);
         }
@@ -58,13 +66,14 @@ impl Pace {
         if self.tokens == 0.0 {
             return most;
         }
+        let most_fitting = self.fitting.max(GROUPS[1]).min(most);
         let left = (longest - self.base.unwrap_or(0.0)).max(0.0);
         // A conversion from a float stops at the ends of the integer's range.
         let tokens = (left * self.tokens / self.seconds.max(1e-9)) as usize;
         let [large, small] = GROUPS;
         let whole = if tokens < 2 * large { (tokens + small / 2) / small * small } else { tokens / large * large };
         // Where answers alone take that long, prompts still have to go on. Fewer would waste most of a pass over the weights.
-        whole.max(small).min(most)
+        whole.max(small).min(most_fitting)
     }
 }
 
