@@ -34,6 +34,7 @@ fn front_with_impostor(impostor: impl FnOnce(fabric::Joined) + Send + 'static) -
         end_tokens: Vec::new(),
         kv_type: KvType::F16,
         weights: Weights::default(),
+        prompt_cache: None,
     };
     let secret = Secret::random().unwrap();
     let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, 2, RendezvousOptions::default()).unwrap();

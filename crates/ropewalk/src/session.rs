@@ -110,14 +110,16 @@ impl Session {
             end_tokens: end_tokens(&tokenizer),
             kv_type: options.cache_type.kv_type(),
             weights: options.weights(),
+            prompt_cache: options.prompt_cache(&local.name)?,
         };
-        let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(job))?)?;
+        let (controls, children) = gathering.finish(&serde_json::to_vec(&RankJob::Model(Box::new(job)))?)?;
         let progress = LoadingProgress::new(&local.name);
         let (front, ready) = Front::start(controls, LOAD, &mut |loading| {
             progress.show(loading);
             report(loading);
         })?;
         drop(progress);
+        let front = if options.prompt_cache.is_some() { front.keeping_cache() } else { front };
         let chat_template = ChatTemplate::from_gguf(file, &tokenizer)?.map(Arc::new);
         let ranking = Ranking::from_gguf(file, &tokenizer)?.map(Arc::new);
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs());

@@ -224,3 +224,36 @@ fn an_empty_store_lists_nothing_and_the_catalogue_something() {
         list(&["list", "--catalogue", "--json"]).as_array().unwrap().iter().any(|known| known["name"] == "smollm2")
     );
 }
+
+#[test]
+fn a_prompt_that_was_evaluated_before_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("kept").display().to_string();
+    let model = tiny("tiny-qwen3");
+    let prompt = "Strands of hemp are twisted into yarns, and yarns into rope. ".repeat(4);
+    let run = |arguments: &[&str]| {
+        let all = [
+            "run",
+            &model,
+            "-p",
+            &prompt,
+            "-n",
+            "5",
+            "--temp",
+            "0",
+            "--ranks",
+            "2",
+            "--prompt-cache",
+            &cache,
+            "--json",
+        ];
+        json(&[&all[..], arguments].concat())
+    };
+    let first = run(&[]);
+    assert_eq!(number(&first, "cached_tokens"), 0.0, "{first}");
+    let second = run(&[]);
+    assert_eq!(second["tokens"], first["tokens"]);
+    assert_eq!(number(&second, "cached_tokens"), number(&first, "prompt_tokens") - 1.0);
+    // Another type of cache is another cache.
+    assert_eq!(number(&run(&["--cache-type", "q8_0"]), "cached_tokens"), 0.0);
+}

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kernels::KvCache;
+use serde::{Deserialize, Serialize};
 
 use crate::ranks::plan::Step;
 
@@ -56,6 +57,16 @@ struct Slot {
     told: usize,
 }
 
+/// What a block holds, and where in the tree it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Text {
+    block: u32,
+    name: u64,
+    /// The name of the block before it; 0 where a text begins.
+    follows: u64,
+    tokens: Vec<u32>,
+}
+
 impl Blocks {
     pub(crate) fn new(slots: usize, blocks: usize) -> Self {
         Self {
@@ -68,6 +79,59 @@ impl Blocks {
             names: ROOT,
             uses: 0,
         }
+    }
+
+    /// What all blocks hold, those that were used last at the end.
+    pub(crate) fn texts(&self) -> Vec<Text> {
+        // What was to be copied there never was.
+        let missing = |block: u32| self.copies.iter().any(|[_, to]| *to == block);
+        let held = |&(index, block): &(u32, &Block)| !block.tokens.is_empty() && !missing(index);
+        let mut held: Vec<_> = (0..).zip(&self.blocks).filter(held).collect();
+        held.sort_by_key(|(_, block)| if block.users > 0 { u64::MAX } else { block.used });
+        let text = |(block, Block { name, follows, tokens, .. }): (u32, &Block)| Text {
+            block,
+            name: *name,
+            follows: *follows,
+            tokens: tokens.clone(),
+        };
+        held.into_iter().map(text).collect()
+    }
+
+    /// The same blocks with nothing in use, and what they held before a restart. What makes no sense is left out: texts may
+    /// come from a damaged file.
+    pub(crate) fn with_texts(mut self, texts: Vec<Text>, vocabulary: usize) -> Self {
+        let mut taken = vec![false; self.blocks.len()];
+        let mut waiting: HashMap<u64, Vec<(usize, Text)>> = HashMap::new();
+        for (age, text) in texts.into_iter().enumerate() {
+            let fits = text.name != ROOT && (1..=BLOCK).contains(&text.tokens.len());
+            let known = text.tokens.iter().all(|&token| (token as usize) < vocabulary);
+            let free = taken.get_mut(text.block as usize).is_some_and(|taken| !std::mem::replace(taken, true));
+            if fits && known && free {
+                waiting.entry(text.follows).or_default().push((age, text));
+            }
+        }
+        // From the beginnings on, so that nothing follows what is not there.
+        let (mut parents, mut kept) = (vec![(ROOT, ROOT)], Vec::new());
+        while let Some((parent, name_in_file)) = parents.pop() {
+            for (age, text) in waiting.remove(&name_in_file).unwrap_or_default() {
+                self.names += 1;
+                let Text { block, name, tokens, .. } = text;
+                if tokens.len() == BLOCK {
+                    parents.push((self.names, name));
+                }
+                self.followers.entry(parent).or_default().push(block);
+                self.blocks[block as usize] = Block { users: 0, name: self.names, follows: parent, tokens, used: 0 };
+                kept.push((age, block));
+            }
+        }
+        kept.sort_unstable();
+        self.free.retain(|free| kept.iter().all(|(_, block)| block != free));
+        for (_, block) in kept {
+            self.uses += 1;
+            self.blocks[block as usize].used = self.uses;
+            self.idle.insert(self.uses, block);
+        }
+        self
     }
 
     /// Takes a free slot for a sequence that begins with `tokens`, of which at most `reusable` need not be evaluated again.
@@ -309,6 +373,49 @@ mod tests {
         blocks.extend(slot, tokens);
         rank.carry_out(&step);
         true
+    }
+
+    #[test]
+    fn texts_survive_a_restart() {
+        let (mut blocks, mut rank) = (Blocks::new(3, 8), Rank::default());
+        let text: Vec<u32> = (0..70).collect();
+        blocks.take(&text, 69);
+        assert!(run(&mut blocks, &mut rank, 0, &text, &[]));
+        blocks.release(0);
+        // This one's copy is never made, as no step begins.
+        blocks.take(&text, 66);
+        let mut texts = blocks.texts();
+        assert_eq!(texts.len(), 3);
+        let again = Blocks::new(3, 8).with_texts(texts.clone(), 100);
+        assert_eq!((again.reusable(&text), again.usage()), (70, (0, 8)));
+        // Texts that make no sense take what follows them along, and no block is given away twice.
+        assert_eq!(Blocks::new(3, 8).with_texts(texts.clone(), 69).reusable(&text), 64);
+        texts.iter_mut().for_each(|text| text.block = 9);
+        assert_eq!(Blocks::new(3, 8).with_texts(texts.clone(), 100).reusable(&text), 0);
+        texts.iter_mut().for_each(|text| text.block = 5);
+        let mut once = Blocks::new(1, 8).with_texts(texts, 100);
+        assert!(once.reusable(&text) <= BLOCK);
+        assert!(once.take(&text, 0).is_some() && once.reserve(0, 5 * BLOCK));
+        assert_eq!(
+            once.usage().0 as u64,
+            once.slots[0].table.iter().collect::<std::collections::HashSet<_>>().len() as u64
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_texts_leave_blocks_that_work(
+            texts in prop::collection::vec((0u32..12, 0u64..6, 0u64..6, prop::collection::vec(0u32..4, 0..40)), 0..12),
+        ) {
+            let texts = texts.into_iter().map(|(block, name, follows, tokens)| Text { block, name, follows, tokens });
+            let mut blocks = Blocks::new(2, 8).with_texts(texts.collect(), 3);
+            prop_assert_eq!(blocks.usage(), (0, 8));
+            let text = vec![1; 7 * BLOCK];
+            prop_assert!(blocks.take(&text, text.len() - 1).is_some());
+            prop_assert!(blocks.reserve(0, text.len() - blocks.len(0)));
+            let table = &blocks.slots[0].table;
+            prop_assert_eq!(table.iter().collect::<std::collections::HashSet<_>>().len(), table.len());
+        }
     }
 
     #[test]

@@ -191,9 +191,9 @@ impl State {
             FromRank::Loading { done, total } if self.ready[rank].is_none() => {
                 self.loading[rank] = Loading::told(done, total);
             }
-            FromRank::Ready { load_ms, weight_bytes } => {
+            FromRank::Ready { load_ms, weight_bytes, restored } => {
                 self.loading[rank] = self.loading[rank].completed();
-                self.ready[rank] = Some(Readiness { load_ms, weight_bytes });
+                self.ready[rank] = Some(Readiness { load_ms, weight_bytes, restored });
             }
             FromRank::Failed { lost: Some(lost), message } => {
                 let error = EngineError::RankLost { rank: lost, cause: message.clone() };
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     fn ready() -> Heard {
-        Heard::Message(FromRank::Ready { load_ms: 1.0, weight_bytes: 2 })
+        Heard::Message(FromRank::Ready { load_ms: 1.0, weight_bytes: 2, restored: None })
     }
 
     fn loading(done: u64, total: u64) -> Heard {

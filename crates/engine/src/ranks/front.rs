@@ -23,6 +23,9 @@ const SILENCE: Duration = Duration::from_secs(600);
 /// How long ranks may take to end by themselves once told to stop.
 const FAREWELL: Duration = Duration::from_secs(2);
 
+/// The same where they have a KV cache to write.
+const LONG_FAREWELL: Duration = Duration::from_secs(600);
+
 /// A group that could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -52,6 +55,8 @@ pub struct Readiness {
     pub load_ms: f64,
     /// Bytes of weights it reads per token.
     pub weight_bytes: u64,
+    /// The run whose KV cache it has restored, if any.
+    pub restored: Option<u64>,
 }
 
 /// A started group, as the engine's backend.
@@ -59,6 +64,8 @@ pub struct Front {
     ranks: Mutex<Vec<ControlSender>>,
     desk: Arc<Desk>,
     next_id: AtomicU64,
+    /// How long ranks may take to end by themselves once told to stop.
+    farewell: Duration,
 }
 
 impl Front {
@@ -81,13 +88,23 @@ impl Front {
             std::thread::spawn(move || listen(rank, from, &desk));
         }
         let size = ranks.len();
-        let front = Self { ranks: Mutex::new(ranks), desk, next_id: AtomicU64::new(1) };
+        let front = Self { ranks: Mutex::new(ranks), desk, next_id: AtomicU64::new(1), farewell: FAREWELL };
         let ready = front.wait_until_ready(deadline, progress)?;
+        let restored = ready.iter().all(|rank| rank.restored.is_some() && rank.restored == ready[0].restored);
         for rank in 0..size {
-            let started = front.send(rank, &ToRank::Start);
+            let started = front.send(rank, &ToRank::Start { restored });
             started.map_err(|error| StartError::Rank { rank, message: error.to_string() })?;
         }
         Ok((front, ready))
+    }
+
+    /// Gives the ranks time to write their KV cache when they are told to stop.
+    #[must_use]
+    pub fn keeping_cache(self) -> Self {
+        // No fields can be moved out of what has work to do when it is dropped.
+        let mut front = self;
+        front.farewell = LONG_FAREWELL;
+        front
     }
 
     fn wait_until_ready(
@@ -166,7 +183,7 @@ impl Drop for Front {
     /// which those that are left end too.
     fn drop(&mut self) {
         if self.desk.failure().is_none() && self.send(0, &ToRank::Stop).is_ok() {
-            self.desk.wait_until_gone(FAREWELL);
+            self.desk.wait_until_gone(self.farewell);
         }
         let ranks = self.ranks.get_mut().unwrap_or_else(PoisonError::into_inner);
         ranks.iter().for_each(ControlSender::close);

@@ -1,5 +1,6 @@
 //! One rank: loads its shard and computes the steps that rank 0 plans.
 
+use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -82,6 +83,8 @@ pub(crate) struct Member {
     answer: Vec<u32>,
     message: Vec<u8>,
     step: Step,
+    /// Blocks of the KV cache up to the last one that was ever used.
+    kv_blocks_used: usize,
     /// Since when times are counted.
     began: Instant,
 }
@@ -142,6 +145,7 @@ impl Member {
             answer: Vec::new(),
             message: Vec::new(),
             step: Step::default(),
+            kv_blocks_used: 0,
             began: Instant::now(),
             job,
         };
@@ -165,6 +169,22 @@ impl Member {
 
     pub(crate) fn weight_bytes(&self) -> u64 {
         self.shard.weight_bytes() as u64
+    }
+
+    /// Blocks of the KV cache that were ever used, but for some behind the last one.
+    pub(crate) fn kv_blocks_used(&self) -> usize {
+        self.kv_blocks_used
+    }
+
+    /// Writes what the first `blocks` blocks of this rank's KV cache hold.
+    pub(crate) fn write_kv_blocks(&self, blocks: usize, out: &mut dyn Write) -> io::Result<()> {
+        self.shard.write_kv_blocks(blocks, out)
+    }
+
+    /// Reads what [`Member::write_kv_blocks`] has written.
+    pub(crate) fn read_kv_blocks(&mut self, blocks: usize, from: &mut dyn Read) -> io::Result<()> {
+        self.kv_blocks_used = blocks;
+        self.shard.read_kv_blocks(blocks, from)
     }
 
     /// Follows rank 0's plans until it says to stop.
@@ -308,6 +328,9 @@ impl Member {
         for &[from, to] in &step.copies {
             self.shard.copy_kv_block(from, to);
         }
+        // What is copied to is in a table as well.
+        let last = step.added.iter().max().map_or(0, |&block| block as usize + 1);
+        self.kv_blocks_used = self.kv_blocks_used.max(last);
         let mut added = step.added.iter().copied();
         for &Change { slot, kept, added: count } in &step.changes {
             self.shard.change_table(slot, kept, added.by_ref().take(count));

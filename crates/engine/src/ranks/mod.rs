@@ -14,6 +14,7 @@ mod member;
 mod pace;
 mod plan;
 mod process;
+mod prompt_cache;
 mod protocol;
 mod schedule;
 mod sequence;
@@ -27,7 +28,7 @@ pub use loading::Loading;
 pub use member::RankError;
 pub(crate) use plan::{CANDIDATES_MAX, Wanted};
 pub use process::{decline, model_bytes, run_rank};
-pub use protocol::{DraftFile, Job, Weights};
+pub use protocol::{DraftFile, Job, PromptCache, Weights};
 
 /// Reads a step plan as a rank does that got it from rank 0, tokens included. For fuzzing only.
 #[doc(hidden)]

@@ -10,6 +10,7 @@ use model::Gguf;
 use crate::ranks::leader::{Leader, send};
 use crate::ranks::loading::Pace;
 use crate::ranks::member::{Member, RankError};
+use crate::ranks::prompt_cache::SavedCache;
 use crate::ranks::protocol::{DraftFile, FromRank, Job, ToRank};
 use crate::ranks::speculation::DraftModel;
 
@@ -78,15 +79,27 @@ fn work(
     let draft_model = if fabric.rank() == 0 { load_draft_model(&file, &job)? } else { None };
     let mut member = Member::load(fabric, &file, job, &mut progress)?;
     let load_ms = started.elapsed().as_secs_f64() * 1000.0;
-    send(control, &FromRank::Ready { load_ms, weight_bytes: member.weight_bytes() })?;
+    let saved = SavedCache::of(member.job(), member.rank(), path);
+    let before = saved.as_ref().and_then(|saved| saved.restore(&mut member));
+    let restored = before.as_ref().map(|before| before.run);
+    send(control, &FromRank::Ready { load_ms, weight_bytes: member.weight_bytes(), restored })?;
     // The others may still load. The front's connection ends if it gives up on them.
-    if !matches!(orders.recv(), Ok(ToRank::Start)) {
-        return Ok(());
+    let Ok(ToRank::Start { restored }) = orders.recv() else { return Ok(()) };
+    let (member, texts) = if member.rank() > 0 {
+        member.follow()?;
+        (member, Vec::new())
+    } else {
+        let mut leader = Leader::new(member, draft_model, path, control, orders);
+        if let Some(before) = before.filter(|_| restored) {
+            leader = leader.with_texts(before.texts);
+        }
+        leader.lead()?;
+        leader.into_parts()
+    };
+    if let Some(saved) = saved {
+        saved.save(&member, texts);
     }
-    if member.rank() > 0 {
-        return member.follow();
-    }
-    Leader::new(member, draft_model, path, control, orders).lead()
+    Ok(())
 }
 
 /// The small model that drafts, if the job names one.

@@ -46,6 +46,17 @@ pub struct Job {
     pub kv_type: KvType,
     /// Where the weights are kept.
     pub weights: Weights,
+    /// Where the KV cache is kept between runs, if anywhere.
+    pub prompt_cache: Option<PromptCache>,
+}
+
+/// Where ranks keep their KV cache between runs of a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptCache {
+    /// A folder on each rank's machine.
+    pub folder: String,
+    /// A number that no other run of the group has.
+    pub run: u64,
 }
 
 /// Where rank 0 finds the draft model.
@@ -76,8 +87,8 @@ pub enum Weights {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToRank {
-    /// All ranks are ready: go into the loop.
-    Start,
+    /// All ranks are ready: go into the loop, with what the KV cache held before if all ranks have restored it.
+    Start { restored: bool },
     /// To rank 0: run this request.
     Generate { id: u64, request: Box<Request> },
     /// To rank 0: nobody wants the rest of this request.
@@ -92,8 +103,8 @@ pub(crate) enum ToRank {
 pub(crate) enum FromRank {
     /// So many bytes of the shard's weights are loaded, of so many. Said now and then, until it is ready.
     Loading { done: u64, total: u64 },
-    /// The shard is loaded.
-    Ready { load_ms: f64, weight_bytes: u64 },
+    /// The shard is loaded, and the KV cache as the run `restored` has left it.
+    Ready { load_ms: f64, weight_bytes: u64, restored: Option<u64> },
     /// A part of a prompt was evaluated. Tells the front that rank 0 is alive.
     Progress {},
     /// The prompt was evaluated.

@@ -56,6 +56,7 @@ impl Group {
             end_tokens: vec![0, 2],
             kv_type: KvType::F16,
             weights: Weights::default(),
+            prompt_cache: None,
         };
         let secret = Secret::random().unwrap();
         let mut rendezvous = Rendezvous::listen("127.0.0.1:0", &secret, size, RendezvousOptions::default()).unwrap();
@@ -77,6 +78,7 @@ impl Group {
         });
         let controls = controls.unwrap();
         let (front, _) = Front::start(controls, Duration::from_secs(60), &mut |_| {}).unwrap();
+        let front = if job.prompt_cache.is_some() { front.keeping_cache() } else { front };
         let tokenizer = Arc::new(Tokenizer::from_gguf(&file).unwrap());
         let (id, context, details) = (name.to_owned(), job.context, ModelDetails::from_gguf(&file));
         let model = ModelInfo { id, created: 0, tokenizer, chat_template: None, ranking: None, context, details };

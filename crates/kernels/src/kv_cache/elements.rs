@@ -69,6 +69,32 @@ impl Elements {
         }
     }
 
+    /// The bytes of rows, in up to two pieces.
+    pub(super) fn bytes(&self, rows: Range<usize>) -> [&[u8]; 2] {
+        let (place, scale_place) = self.places(rows);
+        match &self.storage {
+            Storage::F32(floats) => [bytemuck::cast_slice(&floats[place]), &[]],
+            Storage::F16(halves) => [bytemuck::cast_slice(&halves[place]), &[]],
+            Storage::Q8_0 { codes, scales } => [&codes[place], bytemuck::cast_slice(&scales[scale_place])],
+        }
+    }
+
+    /// The same, to be written.
+    pub(super) fn bytes_mut(&mut self, rows: Range<usize>) -> [&mut [u8]; 2] {
+        let (place, scale_place) = self.places(rows);
+        match &mut self.storage {
+            Storage::F32(floats) => [bytemuck::cast_slice_mut(&mut floats[place]), &mut []],
+            Storage::F16(halves) => [bytemuck::cast_slice_mut(&mut halves[place]), &mut []],
+            Storage::Q8_0 { codes, scales } => [&mut codes[place], bytemuck::cast_slice_mut(&mut scales[scale_place])],
+        }
+    }
+
+    /// Where the values of rows are, and their scales.
+    fn places(&self, rows: Range<usize>) -> (Range<usize>, Range<usize>) {
+        let blocks = self.stride.div_ceil(CODES);
+        (rows.start * self.stride..rows.end * self.stride, rows.start * blocks..rows.end * blocks)
+    }
+
     /// Asks the memory for as much of some rows as rows before them would ask for ahead, were they adjacent.
     #[inline(always)]
     pub(super) fn prefetch<S: Simd>(&self, simd: S, rows: Range<usize>) {

@@ -5,6 +5,9 @@
 mod elements;
 mod stored;
 
+use std::io::{self, Read, Write};
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::simd::{CODES, LANES, Simd};
@@ -91,6 +94,47 @@ impl KvCache {
             self.keys.copy(from..from + KEYS, to);
             self.values.copy(from..from + KEYS, to);
         }
+    }
+
+    /// Writes what the first `blocks` blocks hold, in this machine's order of bytes.
+    ///
+    /// # Errors
+    /// When `out` cannot take it.
+    ///
+    /// # Panics
+    /// When the cache has fewer blocks.
+    pub fn write_blocks(&self, blocks: usize, out: &mut dyn Write) -> io::Result<()> {
+        for head in 0..self.kv_heads {
+            let rows = self.rows(blocks, head);
+            for elements in [&self.keys, &self.values] {
+                elements.bytes(rows.clone()).into_iter().try_for_each(|bytes| out.write_all(bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what [`KvCache::write_blocks`] has written of a cache of the same shape. Any bytes are keys and values.
+    ///
+    /// # Errors
+    /// When `from` has not enough; then blocks may hold anything.
+    ///
+    /// # Panics
+    /// When the cache has fewer blocks.
+    pub fn read_blocks(&mut self, blocks: usize, from: &mut dyn Read) -> io::Result<()> {
+        for head in 0..self.kv_heads {
+            let rows = self.rows(blocks, head);
+            for elements in [&mut self.keys, &mut self.values] {
+                elements.bytes_mut(rows.clone()).into_iter().try_for_each(|bytes| from.read_exact(bytes))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a head in the first blocks.
+    fn rows(&self, blocks: usize, head: usize) -> Range<usize> {
+        assert!(blocks <= self.blocks, "the cache has {} blocks, not {blocks}", self.blocks);
+        let first = head * self.blocks * KEYS;
+        first..first + blocks * KEYS
     }
 
     /// How the values are stored.
@@ -200,6 +244,30 @@ mod tests {
             check(&cache, &[3, 1]);
             cache.store(&table, 31, &values, &keys);
             check(&cache, &[3, 1]);
+        }
+    }
+
+    #[test]
+    fn blocks_are_written_and_read() {
+        for kind in [KvType::F32, KvType::F16, KvType::Q8_0] {
+            let values: Vec<f32> = (0..2 * 40 * 64).map(|i| (i % 37) as f32 - 5.5).collect();
+            let mut cache = KvCache::new(kind, 4, 2, 40);
+            cache.store(&[1, 0], 0, &values, &values);
+            let mut bytes = Vec::new();
+            cache.write_blocks(2, &mut bytes).unwrap();
+            // Another number of blocks makes no difference.
+            let mut other = KvCache::new(kind, 3, 2, 40);
+            other.read_blocks(2, &mut &bytes[..]).unwrap();
+            for position in 0..64 {
+                for (part, head) in [(Part::Keys, 0), (Part::Values, 1)] {
+                    assert_eq!(
+                        cache.stored(part, head, &[1, 0], position),
+                        other.stored(part, head, &[1, 0], position),
+                        "{kind:?} {position}"
+                    );
+                }
+            }
+            assert!(other.read_blocks(2, &mut &bytes[..bytes.len() - 1]).is_err());
         }
     }
 

@@ -114,8 +114,12 @@ impl Columns for Heads {
         vec![&mut self.query.weights, &mut self.key.weights, &mut self.value.weights]
     }
 
-    fn copy_kv_block(&mut self, from: u32, to: u32) {
-        self.cache.copy(from, to);
+    fn kv_cache(&self) -> Option<&KvCache> {
+        Some(&self.cache)
+    }
+
+    fn kv_cache_mut(&mut self) -> Option<&mut KvCache> {
+        Some(&mut self.cache)
     }
 }
 

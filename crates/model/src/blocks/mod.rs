@@ -10,7 +10,7 @@ mod split_matrix;
 
 use std::ops::Range;
 
-use kernels::{Matrix, Rows};
+use kernels::{KvCache, Matrix, Rows};
 
 pub(crate) use self::attention::attention;
 pub(crate) use self::feed_forward::feed_forward;
@@ -43,8 +43,15 @@ trait Columns: Send + Sync {
         self.matrices().into_iter().map(Matrix::byte_len).sum()
     }
 
-    /// Copies a block of the KV cache, if it has one.
-    fn copy_kv_block(&mut self, _from: u32, _to: u32) {}
+    /// Its KV cache, if it has one.
+    fn kv_cache(&self) -> Option<&KvCache> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn kv_cache_mut(&mut self) -> Option<&mut KvCache> {
+        None
+    }
 }
 
 /// What becomes of all ranks' columns.
@@ -99,9 +106,14 @@ impl Block {
         self.columns.bytes_read() + self.output.bytes_read()
     }
 
-    /// Copies a block of the KV cache, if it has one.
-    pub(crate) fn copy_kv_block(&mut self, from: u32, to: u32) {
-        self.columns.copy_kv_block(from, to);
+    /// Its KV cache, if it has one.
+    pub(crate) fn kv_cache(&self) -> Option<&KvCache> {
+        self.columns.kv_cache()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn kv_cache_mut(&mut self) -> Option<&mut KvCache> {
+        self.columns.kv_cache_mut()
     }
 }
 

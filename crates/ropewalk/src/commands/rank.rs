@@ -100,7 +100,7 @@ fn work(joined: Joined, model: Option<&str>) -> anyhow::Result<()> {
     let job = serde_json::from_slice(&joined.job).context("the group runs another version of ropewalk")?;
     let rank = joined.rank;
     match job {
-        RankJob::Model(job) => run_model(model, joined, job),
+        RankJob::Model(job) => run_model(model, joined, *job),
         RankJob::Collectives(job) => measure_collectives(joined, &job),
         RankJob::Links(job) => measure_links(joined, &job),
     }

@@ -80,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
             "tokens": answer.tokens,
             "finish_reason": completion.finish,
             "prompt_tokens": completion.prompt_tokens,
+            "cached_tokens": completion.cached_tokens,
             "completion_tokens": completion.completion_tokens,
             "prefill_tok_s": prefill_rate(completion),
             "decode_tok_s": decode_rate(completion),

@@ -13,7 +13,7 @@ use fabric::ControlSender;
 
 use crate::backend::CacheUse;
 use crate::guide::Guides;
-use crate::ranks::blocks::{BLOCK, Blocks};
+use crate::ranks::blocks::{BLOCK, Blocks, Text};
 use crate::ranks::drafting::Drafting;
 use crate::ranks::member::{Member, RankError};
 use crate::ranks::pace::Pace;
@@ -136,6 +136,18 @@ impl<'a> Leader<'a> {
         }
     }
 
+    /// Begins with what the KV cache of all ranks held before a restart.
+    pub(crate) fn with_texts(mut self, texts: Vec<Text>) -> Self {
+        let job = self.member.job();
+        self.blocks = Blocks::new(job.slots, job.kv_blocks).with_texts(texts, self.member.vocabulary_size());
+        self
+    }
+
+    /// The rank, once it has ended, and what its KV cache holds.
+    pub(crate) fn into_parts(self) -> (Member, Vec<Text>) {
+        (self.member, self.blocks.texts())
+    }
+
     /// Serves the front until it says to stop or goes away.
     pub(crate) fn lead(&mut self) -> Result<(), RankError> {
         while self.hear_orders()? {
@@ -186,7 +198,7 @@ impl<'a> Leader<'a> {
                     self.waiting.push_back((id, *request));
                 }
                 ToRank::Cancel { id } => self.cancel(id)?,
-                ToRank::Start => {}
+                ToRank::Start { .. } => {}
                 ToRank::Stop => return Ok(false),
             }
         }

@@ -286,6 +286,7 @@ mod tests {
             end_tokens: Vec::new(),
             kv_type: KvType::F32,
             weights: Weights::Auto,
+            prompt_cache: None,
         };
         DraftModel::load(&open(name), &large, &job)
     }
