@@ -102,6 +102,14 @@ pub(crate) fn wait_for<T>(mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Processor time of a process in hundredths of a second.
+pub(crate) fn processor_ticks(pid: Pid) -> u64 {
+    let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // The name before may hold anything. The times in user and in system mode are fields 14 and 15 of all.
+    let fields = state.rsplit_once(") ").map(|(_, rest)| rest.split(' ').skip(11).take(2)).into_iter().flatten();
+    fields.filter_map(|field| field.parse::<u64>().ok()).sum()
+}
+
 pub(crate) fn is_alive(pid: Pid) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
     !state.is_empty() && !state.contains(") Z ")
