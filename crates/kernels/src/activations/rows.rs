@@ -55,7 +55,7 @@ impl Rows<'_> {
     ///
     /// # Panics
     /// When the values are no whole number of rows, or there is another number of them for the gate.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         let columns = self.columns();
         let (Rows::Plain { x, .. } | Rows::Normed { x, .. } | Rows::Gated { gate: x, .. }) = *self;
         assert!(columns > 0 && x.len().is_multiple_of(columns), "{} values are no rows of {columns}", x.len());

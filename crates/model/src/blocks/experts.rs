@@ -3,8 +3,9 @@
 //! Tokens are taken expert by expert: the rows of all buffers between routing and the last sum are assignments ([`Routes`]), so
 //! that each expert's lie next to each other and its matrices are read once.
 
-use kernels::{Activations, Forms, Gate, Matrix, Product, Rows, multiply, round_into, rounded_words};
+use kernels::{Activations, Forms, Gate, Matrix, Product, Rows, multiply};
 
+use super::gathered::Gathered;
 use super::run::{Part, Workplace};
 use super::{Block, Columns, Output};
 use crate::arch::{Blueprint, Experts, FeedForward, Layer, Routing};
@@ -29,10 +30,7 @@ struct Outputs {
     used: usize,
     /// The output rows, by rank.
     rows: Parts,
-    /// The input columns, by rank.
-    columns: Parts,
-    /// The same in words of rounded columns, where these travel.
-    words: Option<Parts>,
+    columns: Gathered,
 }
 
 /// Loads the experts of layer `index`.
@@ -63,9 +61,8 @@ pub(crate) fn experts(
         ups: own("ffn_up_exps", (width, hidden), columns.own())?,
     };
     let downs = own("ffn_down_exps", (hidden, width), rows.own())?;
-    let rounded = Forms::for_weights(&downs.iter().collect::<Vec<_>>()) == Forms::CODES;
-    let words = if rounded { columns.mapped(rounded_words) } else { None };
-    Ok(Block { columns: Box::new(inputs), output: Box::new(Outputs { downs, used, rows, columns, words }) })
+    let columns = Gathered::new(columns, &downs.iter().collect::<Vec<_>>());
+    Ok(Block { columns: Box::new(inputs), output: Box::new(Outputs { downs, used, rows, columns }) })
 }
 
 impl Columns for Inputs {
@@ -126,55 +123,27 @@ fn products<'a>(
     })
 }
 
-impl Outputs {
-    fn forms(&self) -> Forms {
-        Forms::for_weights(&[&self.downs[0]])
-    }
-
-    fn travelling(&self) -> &Parts {
-        self.words.as_ref().unwrap_or(&self.columns)
-    }
-}
-
 impl Output for Outputs {
     fn own_columns(&self) -> std::ops::Range<usize> {
         self.columns.own()
     }
 
     fn is_whole(&self) -> bool {
-        self.columns.all.len() < 2
+        self.columns.is_whole()
     }
 
     fn take_columns(&self, workplace: &mut Workplace<'_>, own: &Rows<'_>, part: &mut Part<'_>) {
-        let pool = workplace.pool;
-        if self.is_whole() {
-            workplace.own.routed.activations.load(pool, own, self.forms());
-        } else if !self.columns.own().is_empty() {
-            let (first, stride) = (self.travelling().own().start, self.travelling().total());
-            let travelling = &mut part.travelling[..part.routes.len() * stride];
-            match &self.words {
-                Some(_) => round_into(pool, own, travelling, first, stride),
-                None => own.write(pool, travelling, first, stride),
-            }
-        }
+        self.columns.take(workplace.pool, own, part.travelling, &mut workplace.own.routed.activations);
     }
 
     fn gather_columns<'a>(&'a self, part: &'a mut Part<'_>) -> Slices<'a> {
-        let parts = self.travelling();
-        let rows = part.routes.len();
-        parts.slices(rows, &mut part.travelling[..rows * parts.total()])
+        self.columns.slices(part.routes.len(), part.travelling)
     }
 
     fn multiply(&self, workplace: &mut Workplace<'_>, part: &mut Part<'_>) {
-        let (pool, columns, rows) = (workplace.pool, self.columns.total(), self.rows.own());
+        let (pool, rows) = (workplace.pool, self.rows.own());
         let routed = &mut workplace.own.routed;
-        if !self.is_whole() {
-            let travelling = &part.travelling[..part.routes.len() * self.travelling().total()];
-            match &self.words {
-                Some(_) => routed.activations.load_rounded(pool, travelling, columns),
-                None => routed.activations.load(pool, &Rows::Plain { x: travelling, columns }, self.forms()),
-            }
-        }
+        self.columns.load(pool, part.routes.len(), part.travelling, &mut routed.activations);
         let partial = &mut routed.partial[..part.routes.len() * rows.len()];
         multiply(pool, &routed.activations, products(&self.downs, part, partial, rows.len()));
         let (partial, routes) = (&*partial, &*part.routes);

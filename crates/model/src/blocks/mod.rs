@@ -4,6 +4,7 @@
 mod attention;
 mod experts;
 mod feed_forward;
+mod gathered;
 mod run;
 mod scratch;
 mod split_matrix;
